@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from confrank import recipes
 from confrank.errors import ParameterError
-from confrank.method_facts import facts_of
+from confrank.method_facts import FACTS, facts_of
 
 
 def _flag(default: Any, text: str, group: str, metavar: str | None = None) -> Any:
@@ -19,6 +19,8 @@ def _flag(default: Any, text: str, group: str, metavar: str | None = None) -> An
 
 DATA, NETWORK, TRAINING, OUTPUT = "data", "network and method", "training", "output"
 RECIPE = "recipe"
+# The methods that are trained; others average what these predict.
+TRAINED = ", ".join(name for name, facts in FACTS.items() if facts.member is None)
 # Settings of what is recorded during training; they do not change the network.
 RECORDED = ("test_every", "snapshots")
 
@@ -86,12 +88,19 @@ class RunConfig:
 
     dataset: str = _flag(
         "digits",
-        "data set by name, or the path of your own: a folder, or an .npz, .csv, .tsv or .jsonl file",
+        "data set: digits, cifar10, cifar100, svhn, or the path of your own: a folder, or an .npz, .csv, .tsv or"
+        " .jsonl file",
         DATA,
         "NAME",
     )
-    model: str = _flag("small", "network by name, or package.module:factory for your own", NETWORK, "NAME")
-    method: str = _flag("crl-softmax", "what to train and how it predicts", NETWORK, "NAME")
+    model: str = _flag(
+        "small",
+        "network: small, convnet, mlp, vgg16, resnet110, densenet-bc, resnet18; for texts bag-of-embeddings or"
+        " text-encoder; package.module:factory for your own",
+        NETWORK,
+        "NAME",
+    )
+    method: str = _flag("crl-softmax", f"what to train and how it predicts: {TRAINED}", NETWORK, "NAME")
     epochs: int = _flag(300, "passes over the training set", TRAINING)
     batch_size: int = _flag(128, "samples per step; the last batch of an epoch may be smaller", TRAINING)
     lr: float = _flag(0.1, "initial learning rate", TRAINING)
@@ -119,7 +128,9 @@ class RunConfig:
     flip: bool | None = _flag(
         None, "mirror half of the training images left to right (default: set by the data set)", DATA
     )
-    recipe: str = _flag("paper", "how to train: sets the defaults of the other settings", RECIPE, "NAME")
+    recipe: str = _flag(
+        "paper", f"how to train: {', '.join(recipes.RECIPES)}; sets the defaults of the others", RECIPE, "NAME"
+    )
     schedule: Literal["step", "cosine", "constant"] = _flag(
         "step", "learning rate over the epochs (step: divided by 10 at each of the drops)", RECIPE, "NAME"
     )

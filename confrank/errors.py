@@ -1,7 +1,7 @@
 """Errors that say what to do, and counts, lists of names and tables as text."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
@@ -168,3 +168,55 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(one.rstrip() for one in lines)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The end of a message that suggests the nearest known word, or one that starts like it; empty if none does.
+
+    Suffixes of files are never suggested.
+
+    >>> did_you_mean("crl", ["baseline", "crl-softmax"]), did_you_mean("x", ["baseline"])
+    ('; did you mean crl-softmax?', '')
+    """
+    words = [one for one in known if not one.startswith(".")]
+    close = get_close_matches(word, words, n=1) or [one for one in words if len(word) > 1 and one.startswith(word)]
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def flag_of(parameter: str) -> str:
+    """
+    >>> flag_of("batch_size")
+    '--batch-size'
+    """
+    return f"--{parameter.replace('_', '-')}"
+
+
+def in_words(error: Exception, flag: Callable[[str], str] = flag_of) -> str:
+    """An error as one line: what was expected, what came, and the nearest known name where a name is unknown.
+
+    `flag` words the parameters of a remedy.
+
+    >>> in_words(PermissionError(13, "Permission denied", "runs"))
+    'expected to be able to read or write runs, but got: Permission denied; fix that or choose another path'
+    >>> in_words(NotADirectoryError(20, "Not a directory", "runs/a"))
+    'expected a folder, but runs/a is a file or inside one; choose another path'
+    >>> in_words(ValueError("expected a model among small, vgg16 or package.module:factory, but got 'vgg-16'"))
+    "expected a model among small, vgg16 or package.module:factory, but got 'vgg-16'; did you mean vgg16?"
+    """
+    if isinstance(error, OSError) and isinstance(error.filename, str):
+        path = Path(error.filename)
+        return _system_words(error, path.parent if path.name.startswith(".") and path.suffix == ".part" else path)
+    if isinstance(error, OSError) and error.strerror:  # an unbuffered standard output, or a connection
+        return f"expected to be able to read and write, but got: {error.strerror}; fix that and try again"
+    message = error.worded(flag) if isinstance(error, Remedied) else str(error)
+    match = re.fullmatch(r"expected [\w ]+ among (.*), but got '([^']*)'", message)
+    return message + did_you_mean(match[2], re.split(r", (?:or )?| or ", match[1])) if match else message
+
+
+def _system_words(error: OSError, path: Path) -> str:
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        return f"expected a folder, but {path} is a file or inside one; choose another path"
+    if isinstance(error, IsADirectoryError):
+        return f"expected a file, but {path} is a folder; choose another path"
+    why = f"{error.strerror}; fix that or choose another path"
+    return f"expected to be able to read or write {path}, but got: {why}"

@@ -11,7 +11,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from confrank.cli import reference
+from confrank.cli.app import reference
 
 DOCS = Path(__file__).parent
 REPOSITORY = DOCS.parent
@@ -27,7 +27,7 @@ ORDER = (
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the command reference, and what pages link to outside of docs/ (benchmarks, results, examples)."""
-    files.append(File.generated(config, "reference/commands.md", content=reference.markdown()))
+    files.append(File.generated(config, "reference/commands.md", content=reference()))
     for path in sorted(linked_files()):
         name = path.relative_to(REPOSITORY).as_posix()
         files.append(File.generated(config, f"repository/{name}", abs_src_path=str(path)))

@@ -17,8 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from confrank.cli import COMMANDS, main
-from confrank.cli.command import make_parser
+from confrank.cli.app import main, parsed
 
 FENCE = re.compile(r"(?:^<!-- (?P<note>[^>]+) -->\n+)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
 LANGUAGES = {"python", "bash", "text", "csv", "yaml"}
@@ -112,12 +111,10 @@ def check_block(block, page):
 def check_line(line):
     words = words_of(line)
     if "confrank" in words[:8]:  # srun confrank study ...
-        name, *arguments = words[words.index("confrank") + 1 :]
-        with contextlib.redirect_stderr(io.StringIO()) as errors:
-            try:
-                make_parser(COMMANDS[name], f"confrank {name}").parse_args(arguments)
-            except (SystemExit, KeyError) as problem:
-                raise AssertionError(f"{line}: {problem!r} {errors.getvalue()}") from None
+        try:
+            parsed(words[words.index("confrank") + 1 :])
+        except ValueError as problem:
+            raise AssertionError(f"{line}: {problem}") from None
     elif words[0] == "make":
         targets = re.findall(r"^([a-z-]+):", Path(__file__).parents[1].joinpath("Makefile").read_text(), re.M)
         assert set(words[1:]) <= {*targets}, line

@@ -9,7 +9,7 @@ from contextlib import suppress
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload([
     "confrank.cli", "confrank.training", "confrank.study.grid", "confrank.active.experiment",
-    "confrank.report.progress", "confrank.report.table", "jsonargparse", "sklearn.datasets", "torch._dynamo",
+    "confrank.report.progress", "confrank.report.table", "cyclopts", "sklearn.datasets", "torch._dynamo",
 ])  # fmt: skip
 UNREAD = "a pipe without a reader"
 

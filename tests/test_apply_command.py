@@ -13,8 +13,8 @@ from forked import SERVER
 from test_policy import made
 
 from confrank.cli import main
-from confrank.cli.apply import check_answers
 from confrank.decisions import Policy
+from confrank.decisions.answers import check_answers
 from confrank.decisions.policy import ThresholdPart
 from confrank.decisions.policy_file import checksum, locked
 from confrank.decisions.rows import design_rows
@@ -222,7 +222,7 @@ def test_predictions_of_another_kind_are_refused(files, command, capsys):
     command("apply", "p.json", "odd.csv", code=2)
     assert "say what they are with --columns" in last_error(capsys)
     command("apply", "p.json", "val.csv", "--skip-missing", "--out", "p.json", code=2)
-    assert "expected --out to end in .csv" in last_error(capsys)
+    assert "expected --out to name a file ending in .csv" in last_error(capsys)
 
 
 def test_skipped_rows_need_a_key(files, command, capsys):

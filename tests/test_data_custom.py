@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from confrank.cli.paths import keep_out_of_data
-from confrank.cli.train import share_of_chance
 from confrank.config import RunConfig
 from confrank.data import hold_out, load, load_images
 from confrank.data.custom import channel_statistics
 from confrank.data.pictures import decode, picture_files
+from confrank.report.runs import share_of_chance
+from confrank.runs.outputs import keep_out_of_data
 
 
 def pixels(seed, height=8, width=8, channels=3):

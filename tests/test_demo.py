@@ -5,12 +5,11 @@ import json
 import pytest
 import torch
 
-from confrank.cli.demo import _fit_line, threshold_lines
 from confrank.decisions import OperatingPoint
 from confrank.metrics import sample_values
 from confrank.predictions import load_predictions
 from confrank.runs.folder import RunFolder
-from confrank.study.demo import COMPARED, DELTA, RISK, Threshold
+from confrank.study.demo import COMPARED, DELTA, RISK, Threshold, fit_line, threshold_lines
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +62,7 @@ def test_demo_ends_with_the_threshold_that_confrank_threshold_chooses(tmp_path, 
 
 
 def test_demo_says_whether_the_networks_fit(tmp_path, capsys, command):
-    assert "until they fit every training image" in _fit_line(0.9986)
+    assert "until they fit every training image" in fit_line(0.9986)
     command("demo", "--seeds", "1", "--epochs", "2", "--out", tmp_path)
     logs = [RunFolder(tmp_path / f"digits-mlp-{method}-adamw-seed0").read_log() for method in COMPARED]
     share = f"{sum(log[-1]['acc'] for log in logs) / 2:.0%}"

@@ -19,7 +19,7 @@ from blocks import MATCHING, blocks, run_page
 from programs import program
 
 from confrank import evaluate
-from confrank.cli import reference
+from confrank.cli.app import reference
 from confrank.predictions.roles import KEY_NAMES
 from confrank.report.paper_table import render
 from confrank.runs.trained import predict
@@ -163,7 +163,7 @@ def test_columns_that_identify_samples_are_listed_in_their_order():
 
 
 def test_the_help_names_guides_that_exist():
-    guides = re.findall(r"\[Guide\]\((\S+\.md)\)", reference.markdown())
+    guides = re.findall(r"\[Guide\]\((\S+\.md)\)", reference())
     assert guides
     for guide in guides:
         assert (ROOT / "docs/reference" / guide).exists(), guide

@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from confrank.cli.command import device_of
+from confrank.cli.options import device_of
 
 glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc's malloc only")
 # Each array is mapped, so that freeing it returns it. With glibc's defaults, a heap that cannot grow in one piece, as

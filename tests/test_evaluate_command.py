@@ -347,7 +347,6 @@ def test_threshold_for_a_coverage(files, capsys, command):
         (["threshold", "FILE", "--risk", "0.0001"], "can be certified with 2,000 predictions, but got 0.0001"),
         (["threshold", "FILE"], "--risk, --coverage, or --cost-error with --cost-reject, but got none"),
         (["threshold", "FILE", "--risk", "0.1", "--coverage", "0.5"], "but got both"),
-        (["threshold", "FILE", "--risk", "0", "--coverage", "0.5"], "but got both"),
         (["threshold", "FILE", "--risk", "5"], "expected --risk in (0, 1), but got 5; did you mean 0.05?"),
         (["threshold", "FILE", "--risk", "0.1", "--delta", "0"], "expected --delta in (0, 1), but got 0"),
         (["threshold", "FILE", "--risk", "0"], "expected --risk in (0, 1), but got 0"),
@@ -356,7 +355,10 @@ def test_threshold_for_a_coverage(files, capsys, command):
             ["threshold", "FILE", "--coverage", "0.5", "--split", "1"],
             "a share in (0, 1), but got 1.0",
         ),
-        (["evaluate", "FILE", "--report", "page.pdf"], "expected a page ending in .html, but got page.pdf"),
+        (
+            ["evaluate", "FILE", "--report", "page.pdf"],
+            "--report to name a file ending in .html or .htm, but got page.pdf",
+        ),
         (
             ["evaluate", "FILE", "--resamples", "-1"],
             "expected 100 resamples or more, but got -1; raise --resamples",
@@ -368,7 +370,7 @@ def test_threshold_for_a_coverage(files, capsys, command):
         (["evaluate", "FILE", "--json", "x.npz"], "expected --json to name a file ending in .json, but got x.npz"),
         (["threshold", "FILE", "--risk", "0.3", "--json", "x.csv"], "a file ending in .json, but got x.csv"),
         (["calibrate", "FILE", "--json", "x"], "a file ending in .json, but got x"),
-        (["calibrate", "FILE", "--out", "x.npz"], "--out to end in .safetensors or .csv"),
+        (["calibrate", "FILE", "--out", "x.npz"], "--out to name a file ending in .safetensors or .csv"),
         (["calibrate", "SCORES"], "of all classes to calibrate, but"),
         (["evaluate", "FILE", "--seed", "-1"], "expected --seed to be at least 0, but got -1"),
         (["threshold", "FILE", "--coverage", "0.5", "--seed", "-1"], "--seed to be at least 0, but got -1"),

@@ -30,7 +30,7 @@ def test_a_traceback_a_warning_and_a_wrong_code_are_failures(tmp_path, monkeypat
     def broken(*arguments, **options):
         raise KeyError("broken")
 
-    monkeypatch.setattr("confrank.cli.evaluate.read_source", broken)
+    monkeypatch.setattr("confrank.cli.options.Reading.source", broken)
     assert "KeyError: 'broken'" in problem_with(path, [])
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from confrank.cli.sets import Method
+from confrank.cli.decide import sets
 from confrank.decisions import (
     Policy,
     accepted_by_group,
@@ -53,7 +53,7 @@ def written(path):
 
 
 def test_types_of_flags_are_those_of_the_library():
-    assert Method.__args__ == SET_METHODS
+    assert sets.__annotations__["method"].__args__ == SET_METHODS
 
 
 def test_thresholds_by_group(files, drawn, command, capsys, tmp_path):

@@ -216,7 +216,7 @@ def test_memory_and_recursion_errors_are_one_line(tmp_path, monkeypatch, capsys,
     def fail(*arguments, **options):
         raise error
 
-    monkeypatch.setattr("confrank.cli.evaluate.read_source", fail)
+    monkeypatch.setattr("confrank.cli.options.Reading.source", fail)
     command("evaluate", tmp_path / "a.csv", code=2)
     assert message in (line := capsys.readouterr().err) and line.count("\n") == 1
 

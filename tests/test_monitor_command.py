@@ -164,7 +164,7 @@ def test_bad_arguments(files, command, capsys):
         (["--alpha", "1"], "expected --alpha in (0, 1), but got 1"),
         (["--time", "nowhere"], "'nowhere'"),
         (["--json", files / "policy.json"], "is an input of this command"),
-        (["--report", "page.txt"], "expected a page ending in .html"),
+        (["--report", "page.txt"], "expected --report to name a file ending in .html"),
         (["--page", "page.html"], "but got '--page'; did you mean --report?"),
     ):
         command("monitor", files / "policy.json", files / "same.csv", *arguments, code=2)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from confrank.cli.command import make_parser
-from confrank.cli.train import TRAIN
+from confrank.cli.app import parsed as parsed_words
+from confrank.cli.train import Settings, config_of
 from confrank.config import RunConfig
 from confrank.data.extent import image_files, num_training_images, usual_image_size
 from confrank.data.pictures import read_picture, size_of
@@ -29,7 +29,8 @@ def write_images(folder, number=10, size=(8, 8), classes=("cat", "dog"), first=0
 
 
 def parsed(*flags):
-    return make_parser(TRAIN, "confrank train").parse_args([*map(str, flags)])
+    given = parsed_words(["train", *map(str, flags)]).keywords
+    return config_of(given.get("settings", Settings()), given.get("config", ()), given.get("root"))
 
 
 def chosen(*flags):

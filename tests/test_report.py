@@ -8,7 +8,6 @@ import pytest
 from rich.console import Console
 
 from confrank.analysis import Repeats, histogram_of
-from confrank.cli.report import _labels as report_labels
 from confrank.config import RunConfig
 from confrank.metrics import Interval, Samples, evaluate, reliability_bins, sample_values
 from confrank.recipes import settings
@@ -18,6 +17,7 @@ from confrank.report.events import Events, events_figure
 from confrank.report.plots import comparison_figure
 from confrank.report.scales import SHOWN, shown
 from confrank.report.table import NumbersTable, difference_table, evaluation_table, repeats_table, seeds_table
+from confrank.study.figures import labels_of as report_labels
 from confrank.study.results import Result, export_run
 
 

@@ -18,7 +18,6 @@ from safetensors.torch import load_file
 from test_study_folders import run, write_result
 
 from confrank.analysis.repeats import Cell, Summary
-from confrank.cli.plans import plan_lines
 from confrank.config import RunConfig
 from confrank.metrics import evaluate
 from confrank.report.paper_table import render
@@ -30,6 +29,7 @@ from confrank.study.comparison import comparison_cells
 from confrank.study.grid import run_plan
 from confrank.study.paper import contradictions, paper_tables, paper_values, table_values
 from confrank.study.plan import has_result, plan
+from confrank.study.plans import plan_lines
 from confrank.study.results import export_run, load_result
 from confrank.study.tables import label_of, load_results, table_cells
 from confrank.training import train

@@ -11,8 +11,8 @@ from PIL import Image
 
 from confrank import models
 from confrank.classify_texts import answer_texts
-from confrank.cli.command import make_parser
-from confrank.cli.train import TRAIN
+from confrank.cli.app import parsed
+from confrank.cli.train import config_of
 from confrank.config import RunConfig
 from confrank.data import hold_out, load
 from confrank.data.texts import read_texts
@@ -199,16 +199,20 @@ def test_a_file_of_texts_trains_with_defaults_that_suit_texts(command, run, tmp_
 )
 def test_few_texts_are_trained_on_for_more_epochs(monkeypatch, run, flags, epochs):
     monkeypatch.chdir(run.parent)
-    parser = make_parser(TRAIN, "confrank train")
-    assert parser.parse_args(["--dataset", "reviews.csv", *flags]).epochs == epochs
-    elsewhere = parser.parse_args(["--dataset", "moved/reviews.csv", "--root", str(run.parent), *flags])
-    assert elsewhere.epochs == epochs
+    assert _epochs("--dataset", "reviews.csv", *flags) == epochs
+    assert _epochs("--dataset", "moved/reviews.csv", "--root", str(run.parent), *flags) == epochs
 
 
 def test_the_epochs_depend_on_the_training_split_alone(tmp_path):
     rows = [(text, label, "test" if row > 9 else "Train") for row, (text, label) in enumerate(_rows(3000))]
     path = _write(tmp_path / "t.csv", [*rows], ("text", "label", "split"))
-    assert make_parser(TRAIN, "confrank train").parse_args(["--dataset", str(path)]).epochs == 400
+    assert _epochs("--dataset", str(path)) == 400
+
+
+def _epochs(*flags: str) -> int:
+    """The epochs that `confrank train` with these flags would train for."""
+    given = parsed(["train", *flags]).keywords
+    return config_of(given["settings"], given.get("config", ()), given.get("root")).epochs
 
 
 def test_the_epochs_of_few_texts_are_no_departure_from_a_recipe(command, tmp_path, capsys):

@@ -1,5 +1,6 @@
 """The labelled samples of a pool as a data set to train on."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,13 +8,18 @@ from typing import Any
 import numpy as np
 
 from confrank.active.labelled import Labelled
-from confrank.active.pool import SamplePool, TablePool, check_texts, open_pool
+from confrank.active.pool import SamplePool, TablePool, check_texts, kind_of, open_pool
 from confrank.active.strategies import Numbered
+from confrank.config import RunConfig
 from confrank.data import DataSet
+from confrank.data.extent import usual_image_size
 from confrank.data.sets import class_order, stratified
 from confrank.errors import InputError, named
 from confrank.files import write_atomically
+from confrank.recipes import TEXT_DEFAULTS, image_defaults
 from confrank.spreadsheet import csv_text
+
+TEXT_EPOCHS = 200
 
 
 def labelled_set(
@@ -87,3 +93,13 @@ def _numbered(pool: SamplePool, labelled: Labelled, classes: tuple[str, ...]) ->
     rows = np.array(sorted(row_of[name] for name in labelled.labels), dtype=np.int64)
     numbers = [classes.index(labelled.labels[pool.names[row]]) for row in rows.tolist()]
     return rows, np.array(numbers, dtype=np.int64)
+
+
+def config_of_pool(pool: Path, labelled: Labelled, given: Mapping[str, Any], test_share: float) -> RunConfig:
+    """The config with these settings, and for the others the defaults of the labelled samples of a pool."""
+    usual: dict[str, Any] = {**TEXT_DEFAULTS, "epochs": TEXT_EPOCHS}
+    if kind_of(pool) != "text":
+        usual = image_defaults(round(len(labelled.labels) * (1 - test_share)), given)
+        if pool.is_dir():
+            usual["image_size"] = usual_image_size(pool / name for name in labelled.labels)
+    return RunConfig(dataset=str(pool), lr_drops=(0.6, 0.8), **{**usual, **given})

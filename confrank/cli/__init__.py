@@ -4,9 +4,9 @@ import signal
 import sys
 
 try:
-    from confrank.cli.main import COMMANDS, main
+    from confrank.cli.app import main
 except KeyboardInterrupt:  # Ctrl-C before the first command could run
     print("confrank: stopped", file=sys.stderr)
     sys.exit(128 + signal.SIGINT)
 
-__all__ = ["COMMANDS", "main"]
+__all__ = ["main"]

@@ -1,139 +1,169 @@
-"""Train networks, or resume training."""
+"""Train networks, use them on a split or on new images and texts, and get the data."""
 
-import dataclasses
 import shlex
-from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict, fields, make_dataclass
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
-from confrank.cli.command import (
-    Arguments,
-    Command,
-    Parser,
-    add_checkpoint_minutes,
-    add_device,
-    add_option,
-    add_root,
-    at_least,
+from cyclopts import Parameter
+
+from confrank.cli.options import (
+    GROUPS,
+    Device,
+    InFile,
+    Minutes,
+    Natural,
+    Number,
+    OutFile,
+    OutFolder,
+    Root,
+    Seeds,
+    Whole,
+    actions,
+    command,
     device_of,
-    listed,
-    make_console,
-    root_of,
-    say,
-    say_once,
+    shares,
 )
-from confrank.cli.names import with_names
-from confrank.cli.own_data import default_for_own_data, for_own_data
-from confrank.cli.wording import flag_of, in_words
-from confrank.errors import counted
-from confrank.recipes import IMAGE_DEFAULTS, left_out
+from confrank.cli.terminal import list_unreadable, make_console, say, say_once
+from confrank.config import RunConfig
+from confrank.errors import counted, in_words
+from confrank.recipes import IMAGE_DEFAULTS, TEXT_TRAINING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
 
     from confrank.config import RunConfig
-    from confrank.metrics import Evaluation
-    from confrank.metrics.inputs import Ints
     from confrank.training import Finished
-    from confrank.training.jobs import Job
+
+Split = Literal["test", "train", "holdout"]
+DATA, OUTPUT = Parameter(group=GROUPS["data"]), Parameter(group=GROUPS["output"])
 
 
-def _train_arguments(parser: Parser) -> None:
-    from confrank.config import RunConfig
-
-    titles = ("data", "network and method", "training", "recipe", "output", "computing")
-    groups = {title: parser.add_argument_group(title) for title in titles}
-    for item in dataclasses.fields(RunConfig):
-        switch: dict[str, Any] = {"nargs": "?", "const": True} if item.type in (bool, bool | None) else {}
-        groups[item.metadata["group"]].add_argument(
-            f"--{item.name.replace('_', '-')}",
-            type=item.type | str if item.name == "lr_drops" else item.type,
-            default=item.default,
-            metavar=item.metadata["metavar"],
-            help=with_names(item.metadata["help"], item.name) + default_for_own_data(item.name, item.default),
-            **switch,
-        )
-    add_root(groups["data"])
-    seeds = "train one run per seed, e.g. 0,1,2,3: side by side on a GPU, one after the other on a CPU"
-    add_option(groups["training"], "--seeds", str, "N,...", seeds)
-    out = "run folder, or with --seeds the folder for all run folders (default: runs/NAME, named by the settings)"
-    add_option(groups["output"], "--out", str, "FOLDER", out)
-    add_checkpoint_minutes(groups["output"], 2.0)
-    tensorboard = "tensorboard: also write the numbers of each epoch to tensorboard/ in the run folder"
-    add_option(groups["output"], "--log", Literal["tensorboard"], "NAME", tensorboard)
-    checkpoint_epochs = "also save a checkpoint every N epochs; 0: never"
-    add_option(groups["output"], "--checkpoint-epochs", int, "N", checkpoint_epochs, 0)
-    add_device(groups["computing"])
-    path = "auto: CUDA graphs in bfloat16 where there is a GPU, in fused kernels for ResNet-110 and DenseNet-BC;"
-    path += " compiled: without fused kernels; plain: eager float32 everywhere"
-    add_option(groups["computing"], "--path", Literal["auto", "compiled", "plain"], "NAME", path, "auto")
-    deterministic = "use only deterministic algorithms on a GPU (slower)"
-    groups["computing"].add_argument(
-        "--deterministic", type=bool, nargs="?", const=True, default=False, help=deterministic
-    )
-    config = "read settings from a YAML file, e.g. a run's config.yaml"
-    parser.add_argument("--config", action="config", metavar="FILE", help=config)
+def _settings() -> Any:
+    """A setting of `RunConfig` for each option of `train`; None where it is not given."""
+    made = []
+    for item in fields(RunConfig):
+        kinds: dict[Any, Any] = {int: Whole, float: Number, bool: bool}
+        kind: Any = item.type
+        if not isinstance(item.default, tuple):
+            kind = next((kinds[one] for one in (kind, *get_args(kind)) if one in kinds), kind)
+        text, default = item.metadata["help"], item.default
+        if default not in (None, False, "") and "default:" not in text:
+            shown = ",".join(f"{one:.3g}" for one in default) if isinstance(default, tuple) else default
+            own = {"images": {**IMAGE_DEFAULTS, "epochs": "20 to 60"}, "texts": TEXT_TRAINING}
+            others = [f", for your own {of} {usual[item.name]}" for of, usual in own.items() if item.name in usual]
+            more = ", or more if they are few" if item.name == "epochs" else ""
+            text += f" (default: {shown}{''.join(others)}{more})"
+        choices = get_args(item.type) if get_origin(item.type) is Literal else ()
+        options: dict[str, Any] = {
+            "show_choices": any(choice not in text for choice in choices),
+            "help": text,
+            "group": GROUPS[item.metadata["group"]],
+        }
+        if item.metadata["metavar"]:
+            options["metavar"] = item.metadata["metavar"]
+        if isinstance(default, tuple):
+            options |= {"converter": shares, "n_tokens": 1, "json_list": False}
+        made.append((item.name, Annotated[kind | None, Parameter(**options)], None))
+    return Parameter(name="*")(make_dataclass("Settings", made, frozen=True, namespace={"__module__": __name__}))
 
 
-def _defaults(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of the recipe for the data set, in place of the defaults: what is given still overrides them."""
-    from confrank import recipes
-
-    names, recipe = ("dataset", "model", "lr"), given.get("recipe", "paper")
-    for file in (Path(str(one)) for one in given.get("config") or ()):
-        if file.is_file() and "recipe" in given:
-            _check_recipe(file, recipe)
-    values = recipes.values(recipe, **{name: given[name] for name in names if name in given})
-    return values | for_own_data(given)
+if TYPE_CHECKING:
+    Settings = Any
+else:
+    Settings = _settings()
 
 
-def _check_recipe(file: Path, recipe: str) -> None:
-    """Raise if a file of settings names another recipe: its values would be trained under this name."""
-    import yaml
+def config_of(settings: Any, config: "Sequence[Path]" = (), root: Path | None = None) -> RunConfig:
+    """The config with the settings given, then those of the files, then the defaults of the recipe and the data."""
+    from confrank.data.extent import config_for
+    from confrank.runs.folder import read_settings
 
-    stored = yaml.safe_load(file.read_text()).get("recipe", recipe)
-    if stored != recipe:
-        raise ValueError(
-            f"expected --recipe {stored}, whose settings {file} holds, but got {recipe};"
-            " leave out --recipe or --config"
-        )
+    given = {name: value for name, value in asdict(settings).items() if value is not None}
+    stored: dict[str, Any] = {}
+    for file in config:
+        stored |= read_settings(file)
+        recipe = stored.get("recipe", given.get("recipe"))
+        if given.get("recipe", recipe) != recipe:
+            raise ValueError(
+                f"expected --recipe {recipe}, whose settings {file} holds, but got {given['recipe']};"
+                " leave out --recipe or --config"
+            )
+    return config_for({**stored, **given}, root)
 
 
-def _train(arguments: Arguments) -> None:
+@command(
+    "train",
+    "how-to/train.md",
+    "confrank train --dataset digits --model small --method crl-softmax --epochs 60 --seed 1",
+)
+def train(
+    *,
+    settings: Settings = Settings(),  # noqa: B008
+    root: Annotated[Root | None, DATA] = None,
+    seeds: Annotated[Seeds | None, Parameter(group=GROUPS["training"])] = None,
+    out: Annotated[OutFolder | None, OUTPUT] = None,
+    checkpoint_minutes: Annotated[Minutes, OUTPUT] = 2.0,
+    checkpoint_epochs: Annotated[Natural, OUTPUT] = 0,
+    log: Annotated[Literal["tensorboard"] | None, OUTPUT] = None,
+    device: Device = "auto",
+    path: Annotated[Literal["auto", "compiled", "plain"], Parameter(group=GROUPS["computing"])] = "auto",
+    deterministic: Annotated[bool, Parameter(group=GROUPS["computing"])] = False,
+    config: Annotated[
+        tuple[Path, ...], Parameter(metavar="FILE", n_tokens=1, consume_multiple=False, show_default=False)
+    ] = (),
+) -> None:
+    """Train a network, or resume training.
+
+    Args:
+        seeds: train one run per seed, e.g. 0,1,2,3: side by side on a GPU, one after the other on a CPU
+        out: run folder, or with --seeds the folder for all run folders (default: runs/NAME, named by the settings)
+        checkpoint_minutes: save a checkpoint at least every X minutes
+        checkpoint_epochs: also save a checkpoint every N epochs; 0: never
+        log: tensorboard: also write the numbers of each epoch to tensorboard/ in the run folder
+        path: auto: CUDA graphs in bfloat16 where there is a GPU, in fused kernels for ResNet-110 and DenseNet-BC;
+            compiled: without fused kernels; plain: eager float32 everywhere
+        deterministic: use only deterministic algorithms on a GPU (slower)
+        config: read settings from a YAML file, e.g. a run's config.yaml; options given replace them
+    """
     import torch
 
     from confrank.report.progress import epoch_bar
+    from confrank.report.runs import start_lines
     from confrank.training import Failed, TensorBoardLog, train_together
 
-    at_least(0, arguments, "checkpoint_minutes", "checkpoint_epochs")
-    device = device_of(arguments.device)
-    configs = _configs(arguments)
-    parent = Path(arguments.out or "runs")
-    outs = [parent / item.run_name for item in configs]
-    if arguments.out and arguments.seeds is None:
-        outs = [parent]
-    torch.use_deterministic_algorithms(arguments.deterministic, warn_only=True)
+    one = config_of(settings, config, root)
+    configs = [RunConfig.from_dict({**one.as_dict(), "seed": seed}) for seed in seeds or [one.seed]]
+    outs = [(out or Path("runs")) / item.run_name for item in configs]
+    if out is not None and seeds is None:
+        outs = [out]
+    chosen = device_of(device)
+    torch.use_deterministic_algorithms(deterministic, warn_only=True)
     console = make_console(lasting=True)
-    folders = {item.run_name: out for item, out in zip(configs, outs, strict=True)}
+    folders = {item.run_name: folder for item, folder in zip(configs, outs, strict=True)}
     with ExitStack() as stack:
         bar = stack.enter_context(epoch_bar(console, sum(item.epochs for item in configs)))
-        log = stack.enter_context(TensorBoardLog(folders)) if arguments.log else None
+        board = stack.enter_context(TensorBoardLog(folders)) if log else None
 
-        def listen(config: "RunConfig", record: dict[str, Any]) -> None:
+        def listen(config: RunConfig, record: dict[str, Any]) -> None:
             bar.advance(config, record)
-            if log is not None:
-                log(config, record)
+            if board is not None:
+                board(config, record)
 
         results = train_together(
             configs,
             outs,
-            root=root_of(arguments),
-            device=device,
-            path=arguments.path,
-            checkpoint_minutes=arguments.checkpoint_minutes,
-            checkpoint_epochs=arguments.checkpoint_epochs,
-            on_start=lambda job: say(console, *_start_lines(job)),
+            root=root,
+            device=chosen,
+            path=path,
+            checkpoint_minutes=checkpoint_minutes,
+            checkpoint_epochs=checkpoint_epochs,
+            on_start=lambda job: say(console, *start_lines(job)),
             on_epoch=listen,
             on_note=say_once(console),
         )
@@ -147,91 +177,10 @@ def _train(arguments: Arguments) -> None:
         raise failures[0].error
 
 
-def _start_lines(job: "Job") -> list[str]:
-    """What is trained and where, for how long on data of the user's own, and how it differs from the recipe."""
-    from confrank.data import LOADERS
-
-    what, config = "already finished:" if job.run.finished else "training", job.run.config
-    length = f"{counted(config.epochs, 'epoch')} with {config.optimizer}, initial learning rate {config.lr:g}"
-    return [
-        f"{what} {config.run_name} in {job.folder.path}",
-        *([length, *_image_lines(job)] if config.dataset not in LOADERS else []),
-        *_recipe_lines(config),
-    ]
-
-
-def _image_lines(job: "Job") -> list[str]:
-    """Which settings are the defaults of your own images."""
-    from confrank.config import RunConfig
-
-    config, data = job.run.config, job.data
-    usual = [f"{flag_of(name)} {value}" for name, value in IMAGE_DEFAULTS.items() if getattr(config, name) == value]
-    if data.is_text or config.recipe != RunConfig.recipe or not usual:  # a recipe brings its own settings
-        return []
-    height, width, _ = data.train.images.shape[1:]
-    return [
-        f"defaults that suit your own images on a CPU ({len(data.train):,} of {width}x{height} pixels):"
-        f" {', '.join(usual)}"
-    ]
-
-
-def _recipe_lines(config: "RunConfig") -> list[str]:
-    """What differs from the recipe, and a learning rate that rises late."""
-    from confrank.cli.plans import left_out_lines
-
-    lines, unfit = left_out_lines(config), left_out(config.recipe, config.dataset, config.model)
-    departures = [_as_flag(name, value) for name, value in config.departures.items() if name not in unfit]
-    if config.recipe != "paper" and departures:
-        lines.append(f"departures from the recipe {config.recipe}: {', '.join(departures)}")
-    if config.averaging != "none" and (config.averaging_lr or 0) > config.lr:
-        lines.append(
-            f"warning: the learning rate rises from {config.lr:g} to {config.averaging_lr:g} while weights are"
-            " averaged (--averaging-lr)"
-        )
-    return lines
-
-
-def _as_flag(name: str, value: Any) -> str:
-    """
-    >>> _as_flag("lr_drops", [0.5, 0.75]), _as_flag("mirror", True)
-    ('--lr-drops 0.5,0.75', '--mirror true')
-    """
-    text = str(value).lower() if isinstance(value, bool) else str(value)
-    return f"{flag_of(name)} {','.join(map(str, value)) if isinstance(value, list) else text}"
-
-
-def _configs(arguments: Arguments) -> "list[RunConfig]":
-    """The config of each run: one per seed."""
-    from confrank.config import RunConfig
-
-    settings = {item.name: getattr(arguments, item.name) for item in dataclasses.fields(RunConfig)}
-    config = RunConfig(**{**settings, "lr_drops": _shares(arguments.lr_drops)})
-    return [dataclasses.replace(config, seed=seed) for seed in parse_seeds(arguments.seeds, config.seed)]
-
-
-def _shares(given: tuple[float, ...] | str) -> tuple[float, ...]:
-    """The numbers of a --lr-drops flag: the parser reads a list in brackets, and leaves one without to us."""
-    try:
-        return tuple(map(float, listed(given) if isinstance(given, str) else given))
-    except ValueError:
-        raise ValueError(f"expected --lr-drops to be numbers like 0.5,0.8, but got {given!r}") from None
-
-
-def parse_seeds(text: str | None, default: int) -> list[int]:
-    """The numbers of a --seeds flag."""
-    if text is None:
-        return [default]
-    try:
-        seeds = [int(part) for part in listed(text)]
-    except ValueError:
-        seeds = []
-    if not seeds or len(set(seeds)) < len(seeds):
-        raise ValueError(f"expected --seeds to be distinct whole numbers like 0,1,2,3, but got {text!r}")
-    return seeds
-
-
 def show_runs(console: "Console", results: "Sequence[Finished]") -> None:
     """Print where finished runs, which differ in their seed alone, are and what they score."""
+    from confrank.metrics import Evaluation
+    from confrank.report.runs import little_learned
     from confrank.report.table import evaluation_table, seeds_table
     from confrank.report.verdict import footnotes
     from confrank.runs.folder import load_config
@@ -250,59 +199,200 @@ def show_runs(console: "Console", results: "Sequence[Finished]") -> None:
             console.print(seeds_table(seeds, f"{split} split, {len(seeds)} seeds"))
         named = [(f"{split}, {seed}", one) for split, seeds in splits.items() for seed, one in seeds.items()]
     say(console, *footnotes(named), style="dim")
-    say(console, *(warning for result in results for warning in _little_learned(result)))
+    say(console, *(warning for result in results for warning in little_learned(result)))
 
 
-def _little_learned(result: "Finished") -> list[str]:
-    """A warning if guessing the most frequent class could reach the test accuracy by chance."""
-    from confrank.predictions import load_predictions
-    from confrank.report.verdict import percent
-    from confrank.runs.folder import load_config
-
-    evaluation, label = result.evaluations["test"], load_predictions(result.folder.predictions("test")).label
-    accuracy = evaluation.metrics["acc"]
-    if label is None or accuracy is None or (share := share_of_chance(accuracy, label)) is None:
-        return []
-    fitted = result.folder.read_log()[-1]["acc"]
-    advice = _advice(load_config(result.folder.path))
-    if fitted > (1 + share) / 2:  # longer training would not help
-        advice = f"more training data, since the network fits those it has (accuracy {percent(fitted)})"
-    return [
-        f"warning: {result.folder.path}: the test accuracy, {percent(accuracy)}, is not clearly above the share of"
-        f" the most frequent class, {percent(share)}; try {advice}"
-    ]
-
-
-def share_of_chance(accuracy: float, label: "Ints") -> float | None:
-    """The share of the most frequent class if guessing it could reach this accuracy (5%, one-sided), None otherwise.
-
-    In a test set so small that no accuracy would be clear, every accuracy above that share counts.
-    """
-    import numpy as np
-
-    share = float(np.bincount(label).max()) / len(label)
-    limit = share + 1.645 * (share * (1 - share) / len(label)) ** 0.5
-    return None if accuracy == 1 or accuracy > (limit if limit < 1 else share) else share
-
-
-def _advice(config: "RunConfig") -> str:
-    """What to change in a training that learned little.
-
-    >>> from confrank.config import RunConfig
-    >>> _advice(RunConfig(model="convnet", method="baseline"))
-    'a deeper --model, more --epochs or a lower --lr'
-    """
-    network = "--model convnet" if config.model in ("small", "mlp") else "a deeper --model"
-    loss = [] if config.method == "baseline" else ["--method baseline"]
-    *others, last = network, "more --epochs", "a lower --lr", *loss
-    return f"{', '.join(others)} or {last}"
-
-
-TRAIN = Command(
-    "train a network, or resume training",
-    "confrank train --dataset digits --model small --method crl-softmax --epochs 60 --seed 1",
-    _train_arguments,
-    _train,
-    guide="how-to/train.md",
-    defaults=_defaults,
+@command(
+    "train",
+    "how-to/predict.md",
+    "confrank predict runs/digits-small-crl-softmax-seed1 --images new/ --threshold 0.97 --out answers.csv",
 )
+def predict(
+    run: str,
+    /,
+    *,
+    split: Split | None = None,
+    images: Annotated[str | None, Parameter(metavar="FOLDER")] = None,
+    texts: InFile | None = None,
+    threshold: Annotated[Number | None, Parameter(metavar="CONFIDENCE")] = None,
+    policy: InFile | None = None,
+    root: Root | None = None,
+    out: Annotated[OutFile | None, OUTPUT] = None,
+    device: Device = "auto",
+) -> None:
+    """Predict a split of a run's data, or classify new images or texts.
+
+    Args:
+        run: run folder, or a .safetensors file that `study --weights` wrote
+        split: split of the data set that the run was trained on: test, train or holdout (default: test)
+        images: classify the images in this folder instead
+        texts: classify the texts in this .csv, .tsv or .jsonl file (columns text and, optionally, id) instead
+        threshold: with --images or --texts: accept predictions with at least this confidence
+        policy: answer by this policy, and write the answers (.csv)
+        out: file to write (default: predictions/SPLIT.safetensors in the run folder, or next to the weights;
+            answers.csv for --images, --texts or --policy)
+    """
+    from confrank.decisions.policy import Policy
+
+    given = {"split": split, "texts": texts, "images": images}
+    new = {name: value for name, value in given.items() if value is not None and name != "split"}
+    kinds = [name for name, value in given.items() if value is not None]
+    if new and len(kinds) > 1:
+        flags = " or ".join(f"--{name}" for name in kinds)
+        raise ValueError(f"expected either {flags}, but got both: {', '.join(str(given[name]) for name in kinds)}")
+    if threshold is not None and not new:
+        raise ValueError(
+            "expected --threshold only with --images or --texts; to measure one on a split, run confrank threshold"
+        )
+    if threshold is not None and not 0 <= threshold <= 1:
+        hint = f"; did you mean {threshold / 100:g}?" if 1 < threshold <= 100 else ""
+        raise ValueError(f"expected --threshold within 0..1, as confidences are, but got {threshold:g}{hint}")
+    if threshold is not None and policy is not None:
+        raise ValueError("expected either --threshold or --policy, but got both")
+    rule = None if policy is None else Policy.load(policy)
+    if new:
+        ((kind, source),) = new.items()
+        _classify(Path(run), kind, str(source), (threshold, rule), [run, texts, policy], out, device)
+    else:
+        _predict_split(Path(run), split or "test", rule, [run, policy], out, (root, device))
+
+
+def _predict_split(
+    run: Path, split: str, rule: Any, inputs: list[str | None], given: Path | None, where: tuple[Path | None, str]
+) -> None:
+    """The predictions for a split of the run's data set, or the answers of a policy to them."""
+    from confrank.decisions.answers import check_answers, write_answers
+    from confrank.predictions import save_predictions
+    from confrank.report.progress import sample_bar
+    from confrank.runs.folder import RunFolder
+    from confrank.runs.outputs import csv_path, keep_inputs, safetensors_path
+    from confrank.runs.trained import predict as predict_split
+
+    if rule is not None:
+        out = csv_path(str(given or "answers.csv"))
+        check_answers(out)
+    elif given is not None:
+        out = safetensors_path(str(given))
+    elif run.suffix == ".safetensors":
+        out = run.with_name(f"{run.stem}-{split}-predictions.safetensors")
+    else:
+        out = RunFolder(run).predictions(split)
+    others = [RunFolder(run).predictions(other) for other in get_args(Split) if other != split]
+    keep_inputs([*inputs, *others], out)
+    console = make_console()
+    with sample_bar(console, "predicting") as advance:
+        predictions = predict_split(run, split, root=where[0], device=device_of(where[1]), on_progress=advance)
+    if rule is None:
+        save_predictions(out, predictions)
+        print(f"wrote {predictions.describe()} to {out}")
+    else:
+        say(console, *write_answers(out, rule, predictions, rule.apply(predictions)))
+
+
+def _classify(
+    run: Path,
+    kind: str,
+    source: str,
+    accepting: tuple[float | None, Any],
+    inputs: list[str | None],
+    given: Path | None,
+    device: str,
+) -> None:
+    """Classify new images or texts; unreadable ones are listed at the end and do not stop the others."""
+    from confrank.classify_images import answer
+    from confrank.classify_texts import answer_texts
+    from confrank.decisions.answers import check_answers, write_answers
+    from confrank.files import write_atomically
+    from confrank.report.progress import sample_bar
+    from confrank.runs.outputs import csv_path, keep_inputs
+
+    if not source:
+        raise ValueError(f"expected a {'folder' if kind == 'images' else 'file'} for --{kind}, but got nothing")
+    threshold, rule = accepting
+    out = csv_path(str(given or "answers.csv"))
+    keep_inputs(inputs, out)
+    check_answers(out)
+    chosen, console = device_of(device), make_console()
+    classify = answer_texts if kind == "texts" else answer
+    with sample_bar(console, "predicting") as advance:
+        answers = classify(run, source, device=chosen, on_progress=advance)
+    say(console, *answers.notes)
+    if rule is None:
+        write_atomically(out, answers.as_csv(threshold))
+    else:
+        say(console, *write_answers(out, rule, answers.raw, rule.apply(answers.raw))[:-1])
+    accepted = "" if threshold is None else f", {answers.accepted(threshold).sum():,} of them accepted"
+    say(console, f"classified {counted(len(answers.paths), kind[:-1])}{accepted}: {out}")
+    if bad := answers.unreadable:
+        list_unreadable(console, bad)
+        raise ValueError(
+            f"expected readable images, but {len(bad):,} of {len(bad) + len(answers.paths):,} cannot be read (listed"
+            f" above); {out} has the others"
+        )
+
+
+DATA_SETS = actions("train", "data", "List, fetch or check data sets.")
+
+
+@command("train", "how-to/own-data.md", "confrank data list --root data", DATA_SETS)
+def list_(*, root: Root | None = None) -> None:
+    """List the known data sets, and which of them are downloaded."""
+    from confrank.data import default_root
+    from confrank.data.survey import known_sets
+    from confrank.report.table import listing_table
+
+    rows = []
+    for item in known_sets(root):
+        train_size = f"{item.num_train:,}" if item.num_train else "-"
+        where = "embedded" if item.embedded else ", ".join(map(str, item.paths)) or "not downloaded"
+        rows.append((item.name, item.summary, train_size, f"{item.num_test:,}", where))
+    console = make_console()
+    console.print(listing_table(("name", "what it is", "train", "test", "where"), rows))
+    say(console, f"searched {root or default_root()}; `confrank data fetch NAME` downloads a data set")
+
+
+@command("train", "how-to/own-data.md", "confrank data fetch cifar10 --root data", DATA_SETS)
+def fetch(name: str, /, *, root: Root | None = None) -> None:
+    """Download the published files of a data set.
+
+    Args:
+        name: cifar10, cifar100, svhn, tinyimagenet, lsun or isun
+    """
+    from confrank.data.published import fetch as fetch_files
+    from confrank.data.survey import verdict
+    from confrank.report.progress import download_bar
+
+    console = make_console()
+    with download_bar(console) as bar:
+        files = fetch_files(name, root, bar=bar, on_note=partial(say, console))
+    for file in files:
+        state = "fetched" if file.downloaded else "already downloaded:"
+        say(console, f"{state} {file.path} ({file.digest}, {verdict(file.verified)})")
+
+
+@command("train", "how-to/own-data.md", "confrank data check photos --image-size 32", DATA_SETS)
+def check(name: str, /, *, image_size: Whole | None = None, root: Root | None = None) -> None:
+    """Read a data set completely, and check it for damage.
+
+    Args:
+        name: data set by name (see `confrank data list`), or the path of your own
+        image_size: check your own images as `train --image-size N` sees them
+    """
+    from confrank.data import custom_path
+    from confrank.data.extent import image_files, usual_image_size
+    from confrank.data.pictures import UnreadableError
+    from confrank.data.survey import check as check_data
+
+    path, console = custom_path(name, root), make_console()
+    if image_size is None and path is not None:
+        image_size = usual_image_size(image_files(path))
+    try:
+        checked = check_data(name, root, image_size)
+    except UnreadableError as error:
+        list_unreadable(console, error.reasons)
+        raise ValueError(
+            f"expected readable images in {name}, but {len(error.reasons):,} of {error.num_pictures:,} cannot be read"
+            " (listed above); repair or remove them"
+        ) from None
+    for line in chain(checked.lines(), checked.digest_lines()):
+        say(console, line)

@@ -1,13 +1,17 @@
 """How many of your own images are trained on, and the size to scale them to, without reading their pixels."""
 
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+from confrank import recipes
+from confrank.config import RunConfig
+from confrank.data import custom_path
 from confrank.data.custom import image_folders, split_folders
 from confrank.data.pictures import picture_files, size_of
-from confrank.data.texts import TEST_SHARE
+from confrank.data.texts import TEST_SHARE, num_training_texts
 from confrank.files import npy_header
 from confrank.recipes import IMAGE_SIZE, LONGEST_SIDE
 
@@ -45,3 +49,26 @@ def usual_image_size(files: Iterable[Path]) -> int | None:
 def image_files(path: Path) -> list[Path]:
     """The files of the images in a folder, without those in folders that are no split; none for an .npz file."""
     return [file for folder in image_folders(path) for file in picture_files(folder)]
+
+
+def config_for(given: Mapping[str, Any], root: Path | None = None) -> RunConfig:
+    """The config with these settings, and for the others the defaults of the recipe and of your own data.
+
+    The data decide the size of images, the number of epochs and, unless a recipe is given, how images are trained on.
+    """
+    names, recipe = ("dataset", "model", "lr"), given.get("recipe", RunConfig.recipe)
+    usual = recipes.values(recipe, **{name: given[name] for name in names if name in given})
+    dataset = str(given.get("dataset", RunConfig.dataset))
+    path = custom_path(dataset, root)
+    with suppress(ValueError, OSError):  # training reports what is wrong with the data
+        if path is not None:
+            share = 1 - given.get("holdout", RunConfig.holdout)
+            if recipes.holds_texts(dataset):
+                batch_size = given.get("batch_size", RunConfig.batch_size)
+                usual["epochs"] = recipes.text_epochs(round(num_training_texts(path) * share), batch_size)
+            else:
+                if "recipe" not in given:
+                    usual |= recipes.image_defaults(round(num_training_images(path) * share), given)
+                if "image_size" not in given:
+                    usual["image_size"] = usual_image_size(image_files(path))
+    return RunConfig.from_dict({**usual, **given})

@@ -1,5 +1,6 @@
 """Every known data set: whether its files are present, and whether they hold what they should."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +33,33 @@ class Checked:
     paths: tuple[Path, ...]
     digests: tuple[tuple[Path, str, str | None], ...]
     notes: tuple[str, ...]
+
+    def lines(self) -> list[str]:
+        """What was read, in words."""
+        shape = "x".join(map(str, self.image_shape))
+        kind, size = ("texts", f"up to {shape} words") if len(self.image_shape) == 1 else ("images", shape)
+        lines = [f"{self.name}: {kind} of {size} from {', '.join(map(str, self.paths)) or 'a dependency'}"]
+        for split, counts in (("train", self.train), ("test", self.test)):
+            if len(counts) > 1:
+                spread = f"{min(counts):,}" if min(counts) == max(counts) else f"{min(counts):,} to {max(counts):,}"
+                lines.append(f"{split}: {sum(counts):,} {kind}, {len(counts)} classes of {spread}")
+            elif counts:
+                lines.append(f"{split}: {sum(counts):,} images, without labels")
+        return [*lines, *self.notes]
+
+    def digest_lines(self) -> Iterator[str]:
+        """A line for each file; an error at one that is not the published file."""
+        for path, actual, expected in self.digests:
+            if expected is not None and actual != expected:
+                raise ValueError(
+                    f"expected {expected} for {path}, but got {actual}: it can be read, but is not the published file"
+                )
+            yield f"{path}: {actual}, {verdict(expected is not None)}"
+
+
+def verdict(verified: bool) -> str:
+    """Whether a file is as published, in words."""
+    return "as published" if verified else "not verified: the publisher provides no checksum"
 
 
 def known_sets(root: Path | None = None) -> list[Known]:

@@ -9,6 +9,7 @@ from confrank.decisions.calibrators import Calibrator, calibrate, cross_calibrat
 from confrank.decisions.operating import random_folds, random_split
 from confrank.metrics import Evaluation, Samples, adaptive_ece, classwise_ece, evaluation_of, sample_values
 from confrank.metrics.inputs import Array, Floats
+from confrank.predictions import Predictions
 
 FOLDS = 5
 Errors = dict[str, float | None]
@@ -117,3 +118,30 @@ def _errors(samples: Samples, table: dict[str, Array]) -> Errors:
         shares = softmax(table["logits"].astype(np.float64), axis=1) if "logits" in table else table["probabilities"]
         errors["classwise_ece"] = classwise_ece(shares, samples.label)
     return errors
+
+
+def calibrated_predictions(
+    calibrator: Calibrator, predictions: Predictions, samples: Samples, earlier: str | None = None
+) -> Predictions:
+    """The predictions with calibrated logits [n, K], or with a calibrated confidence [n] instead of a table.
+
+    `earlier` is the temperature that the logits were already divided by, as text.
+    """
+    tables = {name: each for name in ("logits", "probabilities") if (each := getattr(predictions, name)) is not None}
+    inputs = calibrator_inputs(calibrator.method, samples, **tables)
+    values = calibrator.apply(**{name: inputs[name] for name in inputs if name not in ("label", "correct")})
+    # Both classes are there now, and a confidence is that of the prediction.
+    metadata = {key: value for key, value in predictions.metadata.items() if key != "binary"}
+    if calibrator.method == "temperature":
+        metadata["temperature"] = repr(calibrator.parameters["temperature"] * float(earlier or 1))
+    else:
+        metadata["calibrator"] = calibrator.method
+    changes: dict[str, Any] = dict.fromkeys(("logits", "probabilities", "confidence", "correct", "prediction"))
+    if values.ndim == 2:
+        is_given = predictions.prediction is not None or predictions.correct is not None
+        changes |= {"logits": values, "prediction": samples.prediction if is_given else None}
+    elif samples.label is None or samples.prediction is None:
+        changes |= {"confidence": values, "correct": samples.correct, "label": None}
+    else:
+        changes |= {"confidence": values, "prediction": samples.prediction}
+    return replace(predictions, **changes, metadata=metadata)

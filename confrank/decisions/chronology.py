@@ -11,6 +11,7 @@ import numpy as np
 from confrank.errors import InputError, counted, named
 from confrank.metrics.inputs import Array, ArrayLike, Ints, cell_text, to_numpy
 
+DAY = re.compile(r"\d{4}-\d\d-\d\d")
 MISSING = ("", "nan", "nat", "none", "null", "na", "n/a", "inf", "-inf")
 
 
@@ -24,6 +25,13 @@ class Chronology:
     order: Ints
     texts: list[str]
     num_tied: int
+
+    @property
+    def notes(self) -> list[str]:
+        """A line if rows of the same time are finer than days, so that their order in the file matters."""
+        if not self.num_tied or all(map(DAY.fullmatch, self.texts)):
+            return []
+        return [f"{counted(self.num_tied, 'row')} share their time with others; these stay in the order of the file"]
 
 
 def chronology(values: ArrayLike, column: str = "time") -> Chronology:

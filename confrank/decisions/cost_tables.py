@@ -12,6 +12,7 @@ import numpy as np
 from confrank.errors import InputError, class_text, named
 from confrank.files import distinct_names
 from confrank.metrics.inputs import ArrayLike, Floats, as_classes, same_length
+from confrank.metrics.samples import Samples
 from confrank.spreadsheet import csv_rows, decoded
 
 CLASSES = ("label", "prediction")
@@ -138,3 +139,15 @@ def _check_names(table: CostTable, class_names: Sequence[str] | None) -> None:
             f"expected classes among {named(list(class_names))}, but the table has {named(unknown)}",
             "change {cost_table}",
         )
+
+
+def costs_of_rows(
+    path: str, samples: Samples, class_names: Sequence[str] | None, default: float | None, file: str
+) -> Floats:
+    """What each row of a file costs if it is an error, by the table in another. [n]"""
+    table = read_cost_table(path)
+    if samples.label is None or samples.prediction is None:
+        raise InputError(
+            f"expected labels and predictions for a table of costs, but {file} has none", "use {cost_error} alone"
+        )
+    return error_costs(table, samples.label, samples.prediction, class_names=class_names, default=default)

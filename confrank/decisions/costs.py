@@ -2,13 +2,13 @@
 
 import math
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
-from confrank.decisions.operating import OperatingPoint, random_folds
+from confrank.decisions.operating import OperatingPoint, random_folds, random_split
 from confrank.errors import InputError, aligned
 from confrank.metrics.inputs import (
     TOLERANCE,
@@ -16,6 +16,7 @@ from confrank.metrics.inputs import (
     ArrayLike,
     Flags,
     Floats,
+    Ints,
     as_scores,
     as_weights,
     describe,
@@ -23,6 +24,7 @@ from confrank.metrics.inputs import (
     to_numpy,
     weighted_mean,
 )
+from confrank.metrics.samples import Samples
 
 FOLDS = 5
 # Thresholds of different folds rest on common rows, so a cross-fitted cost varies more than that of independent
@@ -243,3 +245,32 @@ def mean_cost(costs: ArrayLike, highest: float, share: float = 1.0) -> MeanCost:
     reach = z * math.sqrt(max(0.0, square - centre**2) / total)
     low, high = max(0.0, centre - reach), min(highest, centre + reach)
     return MeanCost(value, min(low, value), max(high, value), len(values))
+
+
+def checked_cost_threshold(
+    samples: Samples,
+    cost_error: float | Floats,
+    cost_reject: float,
+    folds: int = FOLDS,
+    split: float | None = None,
+    seed: int = 0,
+) -> tuple[CostThreshold, str]:
+    """The threshold of least cost, and how its cost on other rows was measured: by folds, or on a share `split`."""
+    if split is None:
+        rule = cost_threshold(
+            samples.confidence, samples.correct, cost_error=cost_error, cost_reject=cost_reject,
+            sample_weight=samples.weight, folds=folds, seed=seed,
+        )  # fmt: skip
+        return rule, f"each of {min(folds, len(samples))} folds with the threshold that the others choose"
+    rows, others = random_split(len(samples), split, seed)
+
+    def part(index: Ints) -> tuple[Samples, dict[str, Any]]:
+        chosen = samples.select(index)
+        errors = cost_error[index] if isinstance(cost_error, np.ndarray) else cost_error
+        return chosen, {"cost_error": errors, "cost_reject": cost_reject, "sample_weight": chosen.weight}
+
+    chosen, costs = part(rows)
+    rule = cost_threshold(chosen.confidence, chosen.correct, **costs, folds=0)
+    rest, costs = part(others)
+    held_out = cost_at(rest.confidence, rest.correct, rule.threshold, **costs)
+    return replace(rule, held_out=held_out), f"on {len(others):,} rows set aside"

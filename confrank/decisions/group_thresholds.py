@@ -12,10 +12,11 @@ import numpy as np
 
 from confrank.decisions.guarantee import check_shares, refuse_weights, risk_bound
 from confrank.decisions.learn_then_test import RankedRows, most_certified, number_needed, ranked_rows
-from confrank.decisions.operating import OperatingPoint
-from confrank.errors import aligned, counted
+from confrank.decisions.operating import OperatingPoint, measured_at
+from confrank.errors import InputError, aligned, counted
 from confrank.metrics.groups import rows_by_group
 from confrank.metrics.inputs import (
+    Array,
     ArrayLike,
     Flags,
     as_scores,
@@ -24,6 +25,8 @@ from confrank.metrics.inputs import (
     same_rows,
     scores_and_flags,
 )
+from confrank.metrics.samples import Samples
+from confrank.predictions import Predictions
 
 ALL = "all"
 
@@ -154,3 +157,41 @@ def accepted_by_group(confidence: ArrayLike, group: ArrayLike, thresholds: Mappi
         if threshold is not None:
             accepted[rows] = at_or_above(scores[rows], threshold)
     return accepted
+
+
+def rows_in_groups(
+    predictions: Predictions, samples: Samples, by: str | None, class_names: list[str] | None
+) -> Array:
+    """The group of each row [n]: its value of a column, or the name of its predicted class."""
+    if by is not None:
+        return group_values(predictions, by)
+    if samples.prediction is None or class_names is None:
+        raise InputError(
+            "expected predicted classes with --per-class, but the file has confidence and correct only",
+            "name the column with {columns}, as in prediction=COLUMN",
+        )
+    return np.array(class_names, dtype=object)[samples.prediction]
+
+
+def group_values(predictions: Predictions, by: str) -> Array:
+    """A column of groups [n]; an error that names it if it has too many values."""
+    rows_by_group(predictions.extra[by], by)
+    return predictions.extra[by]
+
+
+def class_names(predictions: Predictions, samples: Samples) -> list[str] | None:
+    """The names of the classes, or their numbers as text; None if the file has no classes."""
+    if predictions.class_names:
+        return predictions.class_names
+    numbers = [values.max() for values in (samples.prediction, samples.label) if values is not None and len(values)]
+    return [str(number) for number in range(1 + int(max(numbers)))] if numbers else None
+
+
+def measured_by_group(result: GroupThresholds, samples: Samples, groups: Array) -> dict[str, OperatingPoint]:
+    """What the thresholds do to other rows, by group."""
+    points = {}
+    for name, rows in rows_by_group(groups).items():
+        threshold = result.thresholds.get(name)
+        if threshold is not None:
+            points[name] = measured_at(samples.confidence[rows], samples.correct[rows], threshold)
+    return points

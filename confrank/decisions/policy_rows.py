@@ -145,3 +145,12 @@ def _overlap(seen: UsedRows, rows: UsedRows) -> bool:
     if seen.digest == rows.digest:
         return (seen.half, rows.half, seen.seed) != ("design", "promise", rows.seed)
     return seen.sketch is not None and rows.sketch is not None and sketches_share(seen.sketch, rows.sketch)
+
+
+def assumption_notes(predictions: Predictions, policy: object = None) -> list[str]:
+    """What a guarantee on these rows assumes and they do not show; the notes of a policy say which are copies."""
+    notes = predictions.dependence_notes("the guarantee does not hold")
+    if policy is None:
+        copies = copy_notes(copied_from(identity_of(predictions)), np.arange(len(predictions)))
+        notes += [f"note: {note}" for note in copies]
+    return notes

@@ -1,17 +1,24 @@
 """What a policy does and guarantees, in sentences."""
 
 from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from confrank.decisions.costs import ACCEPT_ALL
 from confrank.decisions.policy_parts import (
+    WORDS,
     CalibratorPart,
     Input,
     Part,
     ScorePart,
     SetsPart,
     ThresholdPart,
+    the_parts,
 )
-from confrank.errors import counted
+from confrank.errors import counted, joined
+
+if TYPE_CHECKING:
+    from confrank.decisions.policy import Policy
 
 SEPARATE = "Each guarantee holds separately, with its own probability; together they hold with a lower one."
 
@@ -92,3 +99,17 @@ def risk_promise(risk: float, delta: float, num_rows: int) -> str:
         f" {num_rows:,} rows that certify it, if new answers are drawn independently from the same distribution as"
         " these rows."
     )
+
+
+def added_lines(before: "Policy", part: Part, changed: "Policy", path: Path) -> list[str]:
+    """What adding a part to the policy in a file did, as lines."""
+    dropped, others = before.replaced_by(part), [*changed.parts()]
+    notes = [] if part.rows is None else [*part.rows.notes]
+    noted = [f"note        {note}" for note in [*notes, *replaced_sentences({part.slot: part}, changed.replaced)]]
+    if not before.parts() and others == [part.slot]:
+        return [f"policy      created {path} with {WORDS[part.slot]}", *noted]
+    done = f"replaced {the_parts([part.slot])}" if part.slot in dropped else f"added {WORDS[part.slot]}"
+    lines = [f"policy      {path}: {done}"]
+    if more := [slot for slot in dropped if slot != part.slot]:
+        lines.append(f"            dropped {the_parts(more)}")
+    return [*lines, f"            it now has {joined([WORDS[slot] for slot in others])}", *noted]

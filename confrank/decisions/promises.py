@@ -157,3 +157,13 @@ def _remarks(policy: Policy) -> Iterator[str]:
         yield "The threshold guarantees no error rate, so there is none to test."
     if policy.threshold is None and policy.sets is None:
         yield "The policy accepts nothing and gives no sets, so there is no guarantee to test."
+
+
+def accepted_share(policy: Policy) -> float | None:
+    """The share accepted at calibration, if the threshold recorded it."""
+    part = policy.threshold
+    if part is None or part.rows is None:
+        return None
+    counts = [part.settings, *part.settings.get("groups", {}).values()]
+    accepted = [one["accepted"] for one in counts if one.get("accepted") is not None]
+    return sum(accepted) / part.rows.used if accepted else None

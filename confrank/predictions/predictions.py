@@ -150,6 +150,14 @@ class Predictions:
         ignored = self.metadata.get("ignored")
         return ", ".join(parts) + (f" (ignored: {ignored})" if ignored else "")
 
+    def dependence_notes(self, what: str) -> list[str]:
+        """A line if several rows have one id, as images of one patient, and nobody said what rows belong to."""
+        repeated = [name for name, role in self.roles.items() if role == "ignored (not unique)"]
+        if self.key is not None or "cluster" in self.extra or not repeated:
+            return []
+        name = repeated[0]
+        return [f"note: {name} is not unique; if rows of one {name} depend on each other, {what}"]
+
 
 def as_predictions(
     model: Predictions | Mapping[str, Classes],

@@ -2,10 +2,13 @@
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 
 from confrank.decisions import Calibrator, CostThreshold, OperatingPoint
 from confrank.decisions.calibration_check import CheckedCalibration
 from confrank.errors import counted
+from confrank.method_facts import facts_of
+from confrank.predictions import Predictions
 from confrank.report.scales import SHOWN, shown
 from confrank.report.verdict import percent
 
@@ -121,3 +124,26 @@ def worse_lines(checked: CheckedCalibration) -> list[str]:
             changes.append(f"{SHOWN[key].heading} went up from {shown(key, old)} to {shown(key, new)}")
     name = NAMES[checked.calibrator.method]
     return [f"warning: {' and '.join(changes)}; {name} does not help these predictions"] if changes else []
+
+
+def confidence_rule(predictions: Predictions) -> tuple[str | None, bool]:
+    """The confidence that ranks, where it is known by name, and whether it is that of an average."""
+    facts = facts_of(predictions.metadata.get("method", ""))
+    if "calibrator" in predictions.metadata:  # SelectiveClassifier applies no calibrator but a temperature
+        return None, False
+    if "members" in predictions.metadata or facts.averaged:
+        return None, True
+    if predictions.table is not None and predictions.confidence is None:
+        return "max_probability", False
+    return facts.confidence, False
+
+
+def temperature_of(predictions: Predictions, file: str) -> str | None:
+    """The temperature that the logits were already divided by, as written in the file's metadata."""
+    text = predictions.metadata.get("temperature")
+    if text is None:
+        return None
+    with suppress(ValueError):
+        if 0 < float(text) < math.inf:
+            return text
+    raise ValueError(f"expected the temperature recorded in {file} to be a positive number, but got {text[:80]!r}")

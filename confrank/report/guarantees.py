@@ -1,6 +1,7 @@
 """Thresholds per group, conformal sets and selections in words."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -105,3 +106,10 @@ def selection_lines(selection: Selection) -> list[str]:
         f"selected    {selection.num_selected:,} of {counted(len(selection.selected), 'new row')}{share}",
         f"compared    with {rows}, {len(selection.wrong):,} of them wrong",
     ]
+
+
+def set_sizes(sets: Flags) -> dict[str, Any]:
+    """How large sets [n, K] are, for JSON."""
+    sizes = sets.sum(axis=1)
+    shares = {"empty": float((sizes == 0).mean()), "single": float((sizes == 1).mean())}
+    return {"n": len(sets), "mean_size": float(sizes.mean()), **shares}

@@ -10,8 +10,10 @@ from rich.text import Text
 
 from confrank.analysis import Analysis, Repeats
 from confrank.analysis.repeats import summarise
-from confrank.metrics import Evaluation, Interval, PairedDifference
+from confrank.errors import class_text
+from confrank.metrics import Evaluation, Interval, PairedDifference, Samples
 from confrank.metrics.resampling import NO_INTERVALS
+from confrank.predictions import Predictions
 from confrank.report.repeats import repeats_rows
 from confrank.report.scales import SHOWN, keys_of, metric_text, p_text, with_spread
 from confrank.report.verdict import ece_note
@@ -168,3 +170,16 @@ def listing_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Tab
     for row in rows:
         table.add_row(*(Text(cell, overflow="fold") for cell in row))
     return table
+
+
+def shown_rows(predictions: Predictions, samples: Samples, number: int = 5) -> tuple[list[str], list[list[str]]]:
+    """The header and the cells of the first rows: what the metrics see."""
+    given = {"label": samples.label, "prediction": samples.prediction}
+    classes = {role: values for role, values in given.items() if values is not None}
+    rows = []
+    for row in range(min(number, len(samples))):
+        cells = [str(row), *(bytes(values[row]).decode(errors="replace") for values in predictions.keys.values())]
+        cells += [class_text(predictions.class_names, int(values[row])) for values in classes.values()]
+        cells += [f"{samples.confidence[row]:.4g}", "yes" if samples.correct[row] else "no"]
+        rows.append([*cells, *(str(values[row]) for values in predictions.extra.values())])
+    return ["row", *predictions.keys, *classes, "confidence", "correct", *predictions.extra], rows

@@ -2,13 +2,16 @@
 
 import json
 from collections.abc import Iterable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from confrank.config import RunConfig
+from confrank.errors import did_you_mean
 from confrank.files import LOCK
+from confrank.predictions import Predictions
 
 
 class RunFolder:
@@ -82,3 +85,50 @@ def load_config(run: Path) -> RunConfig:
     except (yaml.YAMLError, TypeError, ValueError, AttributeError) as error:
         why = " ".join(str(error).split())
         raise ValueError(f"expected run settings in {path}, but they cannot be read: {why}") from None
+
+
+def images_of(path: Path, predictions: Predictions, rows: list[int], root: Path | None) -> dict[int, Any]:
+    """Images of the given rows of a file, if the predictions belong to a run or name a published data set."""
+    index = predictions.index
+    if index is None or predictions.label is None or not rows or predictions.metadata.get("input_kind") == '"text"':
+        return {}
+    run = next((folder for folder in (path, path.parent.parent) if RunFolder(folder).config.exists()), None)
+    dataset, image_size = predictions.metadata.get("dataset"), None
+    if run is not None:
+        config = load_config(run)
+        dataset, image_size = config.dataset, config.image_size
+    if dataset is None:
+        return {}
+    import numpy as np
+
+    from confrank.data import LOADERS, load_of
+
+    if run is None and dataset not in LOADERS:  # a file must not choose which folders are opened
+        return {}
+    from_pool = "from_pool" in predictions.metadata
+    data = load_of(run or path, dataset, root, from_pool=from_pool, image_size=image_size)
+    split = data.test if predictions.metadata.get("split") == "test" else data.train
+    if index.max() >= len(split) or not np.array_equal(split.labels[index], predictions.label):
+        raise ValueError(f"expected the data that {path} was computed from, but images or labels have changed since")
+    return {row: split.images[int(index[predictions.file_rows == row][0])] for row in rows}
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """Some settings of a run from a YAML file, such as the config.yaml of another run."""
+    if not path.is_file():
+        raise ValueError(f"expected a YAML file of settings for --config, but {path} does not exist or is not a file")
+    text = path.read_text()
+    try:
+        check_yaml(text)
+        values = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(f"expected settings in YAML, but could not parse them: {error}") from None
+    if not isinstance(values, dict):
+        start = " ".join(text.split())
+        got = repr(f"{start[:40]}..." if len(start) > 40 else start) if start else "nothing"
+        raise ValueError(f"expected settings in YAML, one per line as in epochs: 60, but got {got}")
+    known = [item.name for item in fields(RunConfig)]
+    for name in values:
+        if name not in known:
+            raise ValueError(f"expected a known setting, but got {name!r}{did_you_mean(str(name), known)}")
+    return values

@@ -66,6 +66,24 @@ def comparison_cells(table: str, results: Path) -> list[Cell]:
     return table_cells(table, ours)
 
 
+def shown_cells(table: str, results: Path, *, paper_only: bool = False, ours_only: bool = False) -> list[Cell]:
+    """The cells of a table by name, or those of the paper alone; an error if there is nothing to show."""
+    if table not in table_names():
+        raise ValueError(f"expected a table among {', '.join(table_names())}, but got {table!r}")
+    if paper_only and ours_only:
+        raise ValueError("expected --paper-only or --ours-only, but got both")
+    if paper_only:
+        if table not in paper_tables():
+            raise ValueError(f"expected a table of the paper for --paper-only, but got {table}")
+        return table_cells(table, [])
+    if not results.is_dir():
+        raise ValueError(f"expected a folder of results, but {results} is not a folder; --paper-only needs none")
+    cells = comparison_cells(table, results)
+    if not cells:
+        raise ValueError(f"expected results in {results}, but there are none; `confrank study` writes them")
+    return cells
+
+
 def table_names() -> list[str]:
     """The tables of the paper, then ours."""
     return [*paper_tables(), ALL, RECORD, *STUDIES]

@@ -101,10 +101,12 @@ def keep_inputs(inputs: Iterable[str | Path | None], *outputs: Path | None) -> N
     """
     from confrank.files import is_stream
 
+    for file in filter(None, outputs):
+        file_path(str(file))
     given = [Path(path) for path in inputs if path is not None]
-    read = [file for path in given for file in _protected_files(path) if file.exists()]
+    read = [one for path in given for one in _protected_files(path) if one.exists()]
     for output in outputs:
-        if output is not None and output.exists() and any(output.samefile(file) for file in read):
+        if output is not None and output.exists() and any(output.samefile(one) for one in read):
             raise ValueError(
                 f"expected a file to write, but {output} is an input of this command; choose another path"
             )

@@ -5,11 +5,11 @@ from itertools import product
 from pathlib import Path
 
 from confrank.active.records import stage_files
-from confrank.cli.wording import flag_of
 from confrank.config import RunConfig
 from confrank.errors import counted
 from confrank.method_facts import facts_of
 from confrank.ood import DETECTORS
+from confrank.report.runs import left_out_lines
 from confrank.study.active import ActiveRecipe, missing_trials, stage_runs
 from confrank.study.detection import missing_detectors
 from confrank.study.plan import Average, Plan, has_result, stored_as
@@ -48,11 +48,6 @@ def _fewer_snapshots(item: Average) -> list[str]:
         return []
     averaged = f"{item.method} averages {counted(len(item.epochs), 'snapshot')} instead of {wanted}"
     return [f"{averaged}: the runs have {counted(epochs, 'epoch')}"]
-
-
-def left_out_lines(config: RunConfig) -> list[str]:
-    """What the recipe of a run does not do for its data or its network."""
-    return [f"recipe {config.recipe} without its {flag_of(name)}: {why}" for name, why in config.left_out.items()]
 
 
 def _run_line(config: RunConfig, missing: bool, results: Path) -> str:
