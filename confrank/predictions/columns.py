@@ -16,6 +16,7 @@ from confrank.predictions.doubts import (
     OTHER_RULE,
     bare_kind,
     check_prediction,
+    refuse_grades,
     refuse_numbering_from_one,
     refuse_odd_columns,
     refuse_percentage,
@@ -71,6 +72,9 @@ def predictions_of(content: Content, layout: Layout, reading: Reading) -> Predic
         arrays |= _tabled(table, kind, arrays, layout, metadata, by_name=by_name)
     elif {"label", "prediction", "confidence"} <= {*arrays}:
         refuse_renamed_classes(arrays["label"], arrays["prediction"], names)
+        if "label" not in reading.columns:
+            columns_of = {role: layout.names.get(role, role) for role in ("label", "confidence")}
+            refuse_grades(arrays["label"], arrays["prediction"], columns_of, names)
         if "confidence" not in layout.declared and reading.positive is None:
             name = layout.names.get("confidence", "confidence")
             refuse_probability_of_a_class(arrays["label"], arrays["prediction"], arrays["confidence"], name, names)
