@@ -166,7 +166,7 @@ def test_a_changed_policy_is_refused(files, command, capsys):
     ("threshold", {"settings": {"risk": 0.3, "delta": 0.01, "class_risk": {"cat": 0.2}}},
      "confrank threshold FILE --risk 0.3 --delta 0.01 --per-class --policy NEW.json"),
 ])  # fmt: skip
-def test_a_part_that_is_no_more_names_the_command_that_makes_it_anew(files, command, capsys, slot, part, remedy):
+def test_a_part_that_is_no_longer_supported_names_the_command_to_use(files, command, capsys, slot, part, remedy):
     command("threshold", "val.csv", "--risk", 0.3, "--policy", "p.json")
     values = json.loads((files / "p.json").read_text())
     del values["checksum"]
@@ -174,7 +174,7 @@ def test_a_part_that_is_no_more_names_the_command_that_makes_it_anew(files, comm
     (files / "p.json").write_text(json.dumps(values | {"checksum": checksum(values)}))
     for arguments in (["apply", "p.json", "val.csv"], ["monitor", "p.json", "val.csv"]):
         command(*arguments, code=2)
-        assert last_error(capsys).endswith(f"; make it anew: {remedy}")
+        assert last_error(capsys).endswith(f", which confrank no longer supports; use: {remedy}")
 
 
 def test_a_part_that_is_there_twice_is_refused(files, command, capsys):

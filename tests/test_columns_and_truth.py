@@ -510,6 +510,22 @@ def test_grades_in_a_column_of_labels_are_refused(tmp_path):
     assert read(paths["numbers"], truth=both).label.tolist() == [8, 4, 17, 42]
 
 
+def test_grades_in_a_column_of_labels_next_to_the_answers_are_refused(tmp_path):
+    rows = zip("abcd", "1001", GIVEN["numbers"], CONFIDENCE, strict=True)
+    path = written(tmp_path, "a.csv", "\n".join(["id,label,answer,prob", *(",".join(map(str, row)) for row in rows)]))
+    remedy = "if these are grades, use `columns` correct=label,confidence=prob, otherwise label=label"
+    with pytest.raises(ValueError, match=f"'label' has only 0 and 1, .* such as 17; {remedy}"):
+        read(path)
+    grades = read(path, columns={"correct": "label", "confidence": "prob"})
+    assert metrics_of(grades) == evaluate(confidence=CONFIDENCE, correct=[1, 0, 0, 1]).metrics
+    assert metrics_of(read(path, columns={"label": "label"}))["acc"] == 0
+
+
+def test_labels_of_two_among_more_predicted_classes(tmp_path):
+    text = "label,prediction,confidence\n1,1,.9\n0,0,.8\n1,2,.7\n0,0,.6\n"
+    assert metrics_of(read(written(tmp_path, "few.csv", text)))["acc"] == 0.75
+
+
 def test_submissions_of_probabilities(tmp_path):
     table = np.array([[0.75, 0.25], [0.875, 0.125], [0.25, 0.75], [0.5, 0.5]])
     expected = evaluate(probabilities=table, label=[0, 1, 1, 0]).metrics

@@ -49,7 +49,7 @@ def read_policy(path: Path) -> dict[str, Any]:
 
 
 def _refuse_former_parts(path: Path, values: Mapping[str, Any]) -> None:
-    """Raise if an earlier version made a part that there is no more, and name the command that makes it anew."""
+    """Raise if a policy has a part that is no longer supported, and name the command that replaces it."""
     parts = {slot: part for slot, part in values.items() if isinstance(part, dict)}
     commands: dict[str, str] = {}
     for slot in ("table_calibrator", "confidence_calibrator"):
@@ -67,8 +67,9 @@ def _refuse_former_parts(path: Path, values: Mapping[str, Any]) -> None:
     if commands:
         what, command = next(iter(commands.items()))  # one at a time
         raise InputError(
-            f"{path}: expected a policy of this version of confrank, but it has {what}, which there is no more",
-            f"make it anew: confrank {command}",
+            f"{path}: expected a policy of this version of confrank, but it has {what}, which confrank no longer"
+            " supports",
+            f"use: confrank {command}",
         )
 
 

@@ -113,6 +113,22 @@ def refuse_renamed_classes(label: Array, prediction: Array, names: list[str] | N
             )
 
 
+def refuse_grades(label: Array, prediction: Array, columns: dict[str, str], names: list[str] | None) -> None:
+    """Raise if labels [n] are only 0 and 1 although most predictions [n] are others: that looks like grades.
+
+    `columns` gives the columns that hold the label and the confidence.
+    """
+    known, name = np.unique(label), columns["label"]
+    odd = prediction[~np.isin(prediction, known)]
+    if {class_text(names, number) for number in known.tolist()} == {"0", "1"} and len(odd) > len(label) / 2:
+        raise InputError(
+            f"expected labels that predictions can agree with, but {name!r} has only 0 and 1, and most predictions"
+            f" are others, such as {class_text(names, int(odd[0]))[:40]}",
+            f"if these are grades, use {{columns}} correct={name},confidence={columns['confidence']}, otherwise"
+            f" label={name}",
+        )
+
+
 def unmatched_classes(label: Array, prediction: Array, names: list[str] | None) -> list[str]:
     """Notes on classes that occur several times, but among labels or predictions [n] alone."""
     pairs = {
@@ -174,7 +190,7 @@ def check_prediction(prediction: Array | None, table: Array, kind: str, remedy: 
         )
 
 
-def refuse_grades(label: Column, prediction: Column, name: str) -> None:
+def refuse_joined_grades(label: Column, prediction: Column, name: str) -> None:
     """Raise if labels of another file are only 0 and 1 although predictions are others: these are grades."""
     given = prediction.values if isinstance(prediction, Text) else np.unique(prediction[~is_missing(prediction)])
     values = label.values if isinstance(label, Text) else np.unique(label[~is_missing(label)])

@@ -141,7 +141,7 @@ def _checked(table: Table, roles: Roles, said: Said, *, may_be_grades: bool = Tr
         if role in cells and not table.typed and not may_be_named:
             cells[role] = numbers_if_all(cells[role])
     if table.truth == "label" and may_be_grades and "prediction" in cells:
-        doubts.refuse_grades(cells["label"], cells["prediction"], display_name(roles.columns["label"]))
+        doubts.refuse_joined_grades(cells["label"], cells["prediction"], display_name(roles.columns["label"]))
     identity, metadata, unused = distinct_keys({name: cells.pop(name) for name in KEY_NAMES if name in cells})
     repeated = [name.removesuffix(NOT_UNIQUE) for name in unused if name.endswith(NOT_UNIQUE)]
     if repeated and not identity and "cluster" not in roles.extra:
@@ -215,6 +215,9 @@ def _arrays(
         return arrays | {kind: scores}
     if {"label", "prediction", "confidence"} <= {*arrays}:
         doubts.refuse_renamed_classes(arrays["label"], arrays["prediction"], names)
+        if table.truth is None and "label" not in roles.declared:
+            columns_of = {role: roles.columns.get(role, role) for role in ("label", "confidence")}
+            doubts.refuse_grades(arrays["label"], arrays["prediction"], columns_of, names)
         if "confidence" not in roles.declared and said.positive is None:
             name = roles.columns.get("confidence", "confidence")
             doubts.refuse_probability_of_a_class(
