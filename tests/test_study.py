@@ -17,9 +17,9 @@ from forked import SERVER
 from safetensors.torch import load_file
 from test_study_folders import write_result
 
+from confrank import evaluate
 from confrank.cli.plans import plan_lines
 from confrank.config import RunConfig
-from confrank.metrics import evaluate
 from confrank.metrics.repeats import Cell, Summary
 from confrank.report.paper_table import render
 from confrank.runs.checkpoint import load_latest, save_checkpoint

@@ -1,14 +1,18 @@
 """Several models next to each other: metrics, intervals and paired differences."""
 
+from __future__ import annotations  # so that `help` shows signatures as they are written
+
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import Any, TypeVar
 
 import numpy as np
 
-from confrank.analysis.columns import Columns, Pairing, named_columns, shared_columns, weights_of
+from confrank.analysis.columns import Columns, named_columns, shared_columns, weights_of
 from confrank.analysis.groups import CELLS, COVERAGE, MOST_ROWS, Group, Grouping, grouping_of
-from confrank.analysis.model import Analysis, analyse
+from confrank.analysis.model import Analysis, Differences, analyse, as_dicts
 from confrank.errors import InputError, about, aligned, counted
 from confrank.metrics import (
     KEYS,
@@ -20,15 +24,27 @@ from confrank.metrics import (
     paired_differences,
     sample_values,
 )
-from confrank.metrics.arrays import ArrayLike, Classes, Floats, to_numpy
+from confrank.metrics.arrays import ArrayLike, Classes, HasArray, to_numpy
+from confrank.metrics.frames import column_names, same_rows
 from confrank.metrics.groups import rows_by_group
 from confrank.metrics.resampling import NO_INTERVALS, default_resamples
 from confrank.metrics.weights import as_weights
-from confrank.predictions import Array, Predictions, as_predictions, pairing
+from confrank.predictions import Array, Predictions, as_predictions, pairing, read
 
 # With fewer resamples, a 95% interval means little and p cannot fall below 0.05.
 FEWEST_RESAMPLES = 100
-Resampled = dict[str, Floats]
+# A difference is clear if p is at most this, and it is beyond its interval.
+CLEAR = 0.05
+# What a lower and a higher value mean. A model with fewer errors has a lower AURC even if its confidence is random;
+# AUROC does not depend on how many are wrong.
+CLAIMS = {
+    "aurc": ("has fewer errors among the accepted", "has more errors among the accepted"),
+    "auroc": ("separates right from wrong worse", "separates right from wrong better"),
+}
+RAW = {"aurc": ("aurc", 1.0, 4), "auroc": ("auroc", 1.0, 4)}
+Model = Predictions | Mapping[str, Classes] | HasArray  # the last are data frames
+# Models with the same samples: by number, the rows of each in the order of the first of them.
+Rows = dict[int, Array]
 Progress = Callable[[int, int], None]
 Result = TypeVar("Result", Analysis, Group)
 
@@ -37,8 +53,8 @@ Result = TypeVar("Result", Analysis, Group)
 class Comparison:
     """Several models. Each property has one entry per model; differences are of each later model to the first.
 
-    Printed, it is a table of the metrics with their intervals, and of the differences, and one of each column of
-    groups.
+    Printed, it is a verdict on each pair of models, a table of the metrics with their intervals and of the
+    differences, and a table of each column of groups.
     """
 
     models: tuple[Analysis, ...]
@@ -55,9 +71,21 @@ class Comparison:
         return tuple(model.intervals for model in self.models)
 
     @property
-    def differences(self) -> tuple[dict[str, PairedDifference | None], ...]:
+    def differences(self) -> tuple[Differences, ...]:
         """Each later model minus the first, on the same samples; empty with weights, or where `pairings` says why."""
         return tuple(model.differences for model in self.models[1:])
+
+    @property
+    def pairs(self) -> dict[tuple[str, str], Differences]:
+        """The differences of all pairs of models with the same samples: by the names of both, first minus second.
+
+        The first of a pair is the later model, so that `pairs["new", "old"]` belongs to `compare(old, new)`.
+        """
+        found = {}
+        for model in self.models:
+            for number, differences in model.differences_to.items():
+                found[model.name, self.models[number].name] = differences
+        return found
 
     @property
     def pairings(self) -> tuple[str, ...]:
@@ -68,6 +96,15 @@ class Comparison:
     def groups(self) -> tuple[dict[str, Grouping], ...]:
         """By column, the groups of each model; empty without `by`."""
         return tuple(model.groups for model in self.models)
+
+    def as_dicts(self) -> list[dict[str, Any]]:
+        """For JSON: each model, with `difference_to` the models between it and the first, by name."""
+        results = [model.as_dict() for model in self.models]
+        for (name, other), differences in self.pairs.items():
+            if other != self.models[0].name:
+                number = [model.name for model in self.models].index(name)
+                results[number].setdefault("difference_to", {})[other] = as_dicts(differences)
+        return results
 
     def __repr__(self) -> str:
         first, compared = self.models[0].name, [model for model in self.models if model.differences]
@@ -82,7 +119,8 @@ class Comparison:
             sources = [f"{model.name}: {model.source}" for model in self.models]
         note = ["in brackets: 95% intervals"] if any(self.intervals) else []
         note += [NO_INTERVALS] if self.models[0].weighted_by else []
-        return "\n".join([*sources, aligned(rows), *note, *map(self._groups, self.groups[0])])
+        said = pair_sentences(self.models, [model.name for model in self.models])
+        return "\n".join([*sources, *said, aligned(rows), *note, *map(self._groups, self.groups[0])])
 
     def _groups(self, column: str) -> str:
         """The groups of a column after an empty line, the worst of the first model first."""
@@ -104,9 +142,56 @@ def _with_limits(value: float | None, limits: Interval | PairedDifference | None
     return text if limits is None else f"{text} [{limits.low:{sign}.4f}, {limits.high:{sign}.4f}]"
 
 
+def pair_sentences(
+    models: Sequence[Analysis],
+    names: Sequence[str],
+    shown: Mapping[str, tuple[str, float, int]] = RAW,
+) -> list[str]:
+    """Of each pair, who has fewer errors among the accepted, and who separates right from wrong better.
+
+    A difference is clear only beyond its interval, which is widened for several pairs as Bonferroni's would be.
+    `shown` are the heading, factor and digits of both metrics.
+    """
+    pairs = [(number, other) for number, model in enumerate(models) for other in model.differences_to]
+    if not pairs:
+        return []
+    level, normal = 1 - CLEAR / len(pairs), NormalDist()
+    reach = normal.inv_cdf((1 + level) / 2) / normal.inv_cdf(1 - CLEAR / 2)
+    sentences = []
+    for number, other in pairs:
+        for key, (heading, factor, digits) in shown.items():
+            gap, (less, more) = models[number].differences_to[other].get(key), CLAIMS[key]
+            if gap is None:
+                continue
+            value, low, high = (f"{limit * factor:+.{digits}f}" for limit in (gap.value, gap.low, gap.high))
+            near = gap.low if gap.value > 0 else gap.high
+            if gap.p <= CLEAR and abs(gap.value) > reach * abs(gap.value - near):
+                claim = less if gap.value < 0 else more
+                said = f"{names[number]} {claim} than {names[other]}: its {heading} differs by {value}"
+            else:
+                said = f"No clear difference in {heading} between {names[number]} and {names[other]}: {value}"
+            sentences.append(f"{said} (95% interval {low} to {high}, {p_text(gap.p, models[number].num_resamples)}).")
+    if len(pairs) > 1:
+        sentences.append(f"With {len(pairs)} pairs, a difference is clear beyond its {level:.1%} interval.")
+    return sentences
+
+
+def p_text(p: float, num_resamples: int) -> str:
+    """A p-value, or the least that so many resamples can show.
+
+    >>> p_text(0.5, 1000), p_text(2 / 1001, 1000), p_text(2 / 101, 100)
+    ('p = 0.5', 'p < 0.002', 'p < 0.02')
+    """
+    # A few resamples may leave a metric undefined; the next larger p is twice the least.
+    if p * (num_resamples + 1) < 3:
+        digits = 1 - math.floor(math.log10(p))
+        return f"p < {math.ceil(p * 10**digits) / 10**digits:.2g}"
+    return f"p = {p:.2g}"
+
+
 def compare(
-    first: Predictions | Mapping[str, Classes],
-    *others: Predictions | Mapping[str, Classes],
+    first: Model,
+    *others: Model,
     by: Columns | None = None,
     sample_weight: str | ArrayLike | None = None,
     resamples: int | None = None,
@@ -116,12 +201,13 @@ def compare(
 ) -> Comparison:
     """Metrics, 95% intervals and paired differences of one or more models, as `confrank evaluate A B` gives them.
 
-    Each model is a `Predictions` or a mapping of arrays: what `evaluate` takes, and `index` or `key` to match rows
-    by. `resamples` is the number of bootstrap resamples: by default it depends on the number of rows, 0 means no
-    intervals and no differences.
-    `by` groups the rows: the name of a column in `Predictions.extra` or in the mapping, a list of such names, or
-    arrays by name (or a data frame), in the order of the first model's rows. `.groups` then has all of this for each
-    group, and the error rate among accepted at the threshold that accepts the share `coverage` of all predictions.
+    Each model is a data frame, a `Predictions` or a mapping of arrays: what `evaluate` takes, and `index` or `key` to
+    match rows by. `resamples` is the number of bootstrap resamples: by default it depends on the number of rows, 0
+    means no intervals and no differences.
+    `by` groups the rows: the name of a column in the frame, the mapping or `Predictions.extra`, a list of such names,
+    or arrays by name (or a data frame), in the order of the first model's rows. `.groups` then has all of this for
+    each group, and the error rate among accepted at the threshold that accepts the share `coverage` of all
+    predictions.
     `sample_weight` is the name of a column or an array [n]; with weights there are no intervals and no differences.
     `names` are those of the models, for tables and reports.
 
@@ -142,7 +228,7 @@ def compare(
             " them, as in sample_weight.rename('weight')"
         )
     named, given = [*columns, *weight_name], arrays | weights
-    predictions = [as_predictions(first, named, given), *(as_predictions(model, named) for model in others)]
+    predictions = [_predictions(first, named, given), *(_predictions(model, named) for model in others)]
     cells = {column: to_numpy(values) for column, values in given.items()}
     predictions[0] = replace(predictions[0], extra=predictions[0].extra | cells)
     names = _distinct_names(names, len(predictions))
@@ -151,6 +237,14 @@ def compare(
     return compare_samples(
         names, predictions, samples, resamples, seed, by=[*columns, *arrays], sample_weight=weight, coverage=coverage
     )
+
+
+def _predictions(model: Any, columns: Sequence[str], others: Mapping[str, Classes] | None = None) -> Predictions:
+    """A data frame with these columns, as far as it has them; or `as_predictions`."""
+    if (own := column_names(model)) is None:
+        return as_predictions(model, columns, others)
+    same_rows(model=model, **(others or {}))
+    return read(model, keep=[column for column in columns if column in own])
 
 
 def _distinct_names(names: Sequence[str] | None, num_models: int) -> list[str]:
@@ -195,31 +289,43 @@ def compare_samples(
     `on_progress` is called with the number of rows resampled so far and their total.
     """
     check_resamples(resamples)
-    pairings = [pairing(predictions[0], one) for one in predictions]
+    sets, reasons = same_samples(predictions)
     if sample_weight is not None:
-        predictions, samples = _weighted(names, predictions, samples, pairings, sample_weight)
-        pairings, resamples = [pairing(predictions[0], one) for one in predictions], 0
-    columns = shared_columns(names, predictions, pairings, by)
+        predictions, samples = _weighted(names, predictions, samples, sets, sample_weight)
+        (sets, reasons), resamples = same_samples(predictions), 0
+    columns = shared_columns(names, predictions, sets[0], by)
     models = []
-    for name, one, values in zip(names, predictions, samples, strict=True):
+    for name, one, values, reason in zip(names, predictions, samples, reasons, strict=True):
         parser = one.metadata.get("parser")
         source = one.describe() + (f", parsed {parser}" if parser else "")
-        models.append(analyse(name, values, source, one.class_names, one.key_of, one.file_rows))
+        model = analyse(name, values, source, one.class_names, one.key_of, one.file_rows)
+        models.append(replace(model, pairing=reason, weighted_by=sample_weight or ""))
     counts = [default_resamples(len(values)) if resamples is None else resamples for values in samples]
     if on_progress is not None:
-        on_progress = _joined(on_progress, (1 + len(by)) * _num_resampled(samples, pairings, counts))
-    models = with_intervals(models, samples, pairings, counts, seed, on_progress)
-    if sample_weight is not None:
-        models = [replace(model, weighted_by=sample_weight) for model in models]
+        rows = sum(counts[next(iter(each))] * len(samples[number]) for each in sets for number in each)
+        on_progress = _joined(on_progress, (1 + len(by)) * rows)
+    models = with_intervals(models, samples, sets, counts, seed, on_progress)
     for column in by:
         cells = [shared[column] for shared in columns]
-        models = _with_groups(models, samples, pairings, counts, seed, column, cells, coverage, on_progress)
+        models = _with_groups(models, samples, sets, counts, seed, column, cells, coverage, on_progress)
     return Comparison(tuple(models), tuple(samples), seed)
 
 
-def _num_resampled(samples: Sequence[Samples], pairings: Sequence[Pairing], num_resamples: Sequence[int]) -> int:
-    """How many rows are resampled for the intervals of all models; their groups of one column have as many."""
-    return sum(num_resamples[group[0]] * len(samples[number]) for group in _paired(pairings) for number in group)
+def same_samples(predictions: Sequence[Predictions]) -> tuple[list[Rows], list[str]]:
+    """Which models have the same samples, and how each later model was matched with the first, or why it was not."""
+    sets: list[Rows] = []
+    reasons = [""]
+    for number, model in enumerate(predictions):
+        for known in sets:
+            rows, reason = pairing(predictions[next(iter(known))], model)
+            if known is sets[0]:
+                reasons.append(reason)
+            if rows is not None:
+                known[number] = rows
+                break
+        else:
+            sets.append({number: np.arange(len(model))})
+    return sets, reasons
 
 
 def _joined(on_progress: Progress, total: int) -> Progress:
@@ -238,12 +344,12 @@ def _weighted(
     names: Sequence[str],
     predictions: Sequence[Predictions],
     samples: Sequence[Samples],
-    pairings: Sequence[Pairing],
+    sets: Sequence[Rows],
     column: str,
 ) -> tuple[list[Predictions], list[Samples]]:
     """The rows of weight above 0 of each model, with their weights."""
     left, weighted = [], []
-    shared = shared_columns(names, predictions, pairings, [column])
+    shared = shared_columns(names, predictions, sets[0], [column])
     for name, model, values, cells in zip(names, predictions, samples, shared, strict=True):
         with about(name):
             weights = weights_of(cells[column], column)
@@ -255,7 +361,7 @@ def _weighted(
 def _with_groups(
     models: Sequence[Analysis],
     samples: Sequence[Samples],
-    pairings: Sequence[Pairing],
+    sets: Sequence[Rows],
     num_resamples: Sequence[int],
     seed: int,
     column: str,
@@ -265,75 +371,54 @@ def _with_groups(
 ) -> list[Analysis]:
     """Add the groups of one column; groups have as many resamples as the whole set, shared by paired models."""
     results = list(models)
-    for group in _paired(pairings):
-        rows = rows_by_group(cells[group[0]], column)
-        aligned = [_aligned(samples[number], pairings[number][0]) for number in group]
-        groupings = [grouping_of(column, one, rows, coverage) for one in aligned]
-        counts, judged = [num_resamples[group[0]]] * len(group), []
+    for numbers in sets:
+        first = next(iter(numbers))
+        rows = rows_by_group(cells[first], column)
+        ordered = [samples[number].select(chosen) for number, chosen in numbers.items()]
+        groupings = [grouping_of(column, one, rows, coverage) for one in ordered]
+        judged = []
         for position, chosen in enumerate(rows.values()):
-            same = [(np.arange(len(chosen)), pairings[number][1]) for number in group]
+            same = [dict.fromkeys(range(len(ordered)), np.arange(len(chosen)))]
             found = [grouping.groups[position] for grouping in groupings]
-            selected = [one.select(chosen) for one in aligned]
+            selected = [one.select(chosen) for one in ordered]
+            counts = [num_resamples[first]] * len(ordered)
             judged.append(with_intervals(found, selected, same, counts, seed, on_progress))
-        for number, grouping, parts in zip(group, groupings, zip(*judged, strict=True), strict=True):
+        for number, grouping, parts in zip(numbers, groupings, zip(*judged, strict=True), strict=True):
             finished = replace(grouping, groups=parts)
             results[number] = replace(results[number], groups=results[number].groups | {column: finished})
     return results
 
 
-def _paired(pairings: Sequence[Pairing]) -> list[list[int]]:
-    """Numbers of models that have the same samples: first those paired with the first model, then each other one."""
-    paired = [number for number, (rows, _) in enumerate(pairings) if rows is not None]
-    return [paired, *([number] for number, (rows, _) in enumerate(pairings) if rows is None)]
-
-
 def with_intervals(
     analyses: Sequence[Result],
     samples: Sequence[Samples],
-    pairings: Sequence[Pairing],
+    sets: Sequence[Rows],
     num_resamples: Sequence[int],
     seed: int = 0,
     on_progress: Progress | None = None,
 ) -> list[Result]:
-    """Add intervals to each model, and differences to the first for those with the same samples.
+    """Add intervals to each model, and differences to each earlier model with the same samples.
 
-    `pairings` gives, for each model, its rows in the order of the first model's (None if its samples differ);
-    `bootstrap` calls `on_progress`.
+    `sets` are the models with the same samples, which share their resamples; `bootstrap` calls `on_progress`.
     """
-    resampled = _resampled(samples, pairings, num_resamples, seed, on_progress)
-    first, results = analyses[0].evaluation.metrics, []
-    for number, (model, (rows, reason)) in enumerate(zip(analyses, pairings, strict=True)):
-        metrics = model.evaluation.metrics
-        changes: dict[str, Any] = {}
-        if number:
-            changes["pairing"] = reason
-        if number in resampled:
-            changes["intervals"] = intervals_of(resampled[number], metrics, samples=samples[number], seed=seed)
-            changes["num_resamples"] = num_resamples[number if rows is None else 0]
-            if number and rows is not None:
-                both = _aligned(samples[0], pairings[0][0]), _aligned(samples[number], rows)
-                changes["differences"] = paired_differences(
-                    resampled[0], resampled[number], first, metrics, samples=both
+    results = list(analyses)
+    for numbers in sets:
+        count = num_resamples[next(iter(numbers))]
+        if not count:
+            continue
+        ordered: dict[int, Samples] = {number: samples[number].select(rows) for number, rows in numbers.items()}
+        drawn = bootstrap([*ordered.values()], count, seed, on_progress)
+        resampled = dict(zip(numbers, drawn, strict=True))
+        for number in numbers:
+            metrics = analyses[number].evaluation.metrics
+            differences: dict[int, Differences] = {}
+            for other in [earlier for earlier in numbers if earlier < number]:
+                both = ordered[other], ordered[number]
+                differences[other] = paired_differences(
+                    resampled[other], resampled[number], analyses[other].evaluation.metrics, metrics, samples=both
                 )
-        results.append(replace(model, **changes))
+            intervals = intervals_of(resampled[number], metrics, samples=samples[number], seed=seed)
+            results[number] = replace(
+                analyses[number], intervals=intervals, num_resamples=count, differences_to=differences
+            )
     return results
-
-
-def _resampled(
-    samples: Sequence[Samples],
-    pairings: Sequence[Pairing],
-    num_resamples: Sequence[int],
-    seed: int,
-    on_progress: Progress | None,
-) -> dict[int, Resampled]:
-    """Resampled metrics by model number; models with the first one's samples share its resamples."""
-    values: dict[int, Resampled] = {}
-    for group in _paired(pairings):
-        if num_resamples[group[0]]:
-            aligned = [_aligned(samples[number], pairings[number][0]) for number in group]
-            values |= zip(group, bootstrap(aligned, num_resamples[group[0]], seed, on_progress), strict=True)
-    return values
-
-
-def _aligned(samples: Samples, rows: Array | None) -> Samples:
-    return samples if rows is None else samples.select(rows)

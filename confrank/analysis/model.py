@@ -35,6 +35,7 @@ NUM_POINTS = 1000
 NUM_MISTAKES = 12
 NUM_BARS = 30
 Image = NDArray[np.uint8]
+Differences = dict[str, PairedDifference | None]
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,9 @@ class Analysis:
     """What a report says about one set of predictions.
 
     `curve` has about 1,000 points; `cheapest` has every threshold that is cheapest for some costs.
-    `differences` are to the first of several models, and `pairing` says how their rows were matched. `weighted_by`
-    is the column of sample weights, and `groups` are the groups of each column asked for.
+    `differences_to` are those to each earlier model with the same samples, by its number; `pairing` says how the
+    rows were matched with those of the first model. `weighted_by` is the column of sample weights, and `groups` are
+    the groups of each column asked for.
     """
 
     name: str
@@ -80,10 +82,15 @@ class Analysis:
     mean_probability: float | None = None
     intervals: dict[str, Interval | None] = field(default_factory=dict)
     num_resamples: int = 0
-    differences: dict[str, PairedDifference | None] = field(default_factory=dict)
+    differences_to: dict[int, Differences] = field(default_factory=dict)
     pairing: str = ""
     weighted_by: str = ""
     groups: "dict[str, Grouping]" = field(default_factory=dict)
+
+    @property
+    def differences(self) -> Differences:
+        """Those to the first model; empty if there are none."""
+        return self.differences_to.get(0, {})
 
     def class_name(self, label: int) -> str:
         return class_text(self.class_names, label)
@@ -112,7 +119,7 @@ class Analysis:
         if self.pairing:
             extra["pairing"] = self.pairing
         if self.differences:
-            extra["difference_to_first"] = {key: gap and asdict(gap) for key, gap in self.differences.items()}
+            extra["difference_to_first"] = as_dicts(self.differences)
         if self.weighted_by:
             extra |= {"weighted_by": self.weighted_by, "no_intervals": NO_INTERVALS}
         if self.groups:
@@ -121,6 +128,10 @@ class Analysis:
             extra["worst_group"] = {column: group and group.value for column, group in worst.items()}
         extra["classes"] = [{"name": self.class_name(one.label), **asdict(one)} for one in self.classes]
         return {"file": self.name, **self.evaluation.as_dict(), **extra}
+
+
+def as_dicts(differences: Differences) -> dict[str, Any]:
+    return {key: gap and asdict(gap) for key, gap in differences.items()}
 
 
 def analyse(

@@ -5,7 +5,7 @@ from confrank.metrics.arrays import ArrayLike, at_or_above
 from confrank.metrics.calibration import ReliabilityBins, adaptive_ece, classwise_ece, ece, reliability_bins
 from confrank.metrics.classes import ClassSummary, class_summaries
 from confrank.metrics.curve import RiskCoverageCurve, risk_coverage_curve
-from confrank.metrics.evaluation import KEYS, Evaluation, evaluate, evaluation_of
+from confrank.metrics.evaluation import KEYS, Evaluation, evaluation_of
 from confrank.metrics.intervals import (
     Interval,
     IntervalMethod,
@@ -51,7 +51,6 @@ __all__ = [
     "e_aurc",
     "ece",
     "ece_interval",
-    "evaluate",
     "evaluation_of",
     "fpr_at_tpr",
     "intervals_of",
