@@ -249,7 +249,7 @@ def test_names_of_scores_and_confidences_are_written_in_two_ways():
             assert str(fit(name.replace("-", "_"), logits=logits, correct=right)) == str(fitted)
             values = [score(each, logits=logits, **fitted) for each in (name, name.replace("-", "_"))]
             np.testing.assert_array_equal(*values)
-    np.testing.assert_array_equal(score("sum_of_squares", probabilities=table), (table**2).sum(axis=1))
+    np.testing.assert_allclose(score("sum_of_squares", probabilities=table), (table**2).sum(axis=1), rtol=1e-14)
     assert confidence.get("max-probability") is confidence.max_probability
     assert confidence.get("negative-entropy") is confidence.negative_entropy
     criterion = CorrectnessRankingLoss(CorrectnessHistory(2), "negative-entropy")
