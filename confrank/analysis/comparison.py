@@ -43,8 +43,6 @@ CLAIMS = {
 }
 RAW = {"aurc": ("aurc", 1.0, 4), "auroc": ("auroc", 1.0, 4)}
 Model = Predictions | Mapping[str, Classes] | HasArray  # the last are data frames
-# Models with the same samples: by number, the rows of each in the order of the first of them.
-Rows = dict[int, Array]
 Progress = Callable[[int, int], None]
 Result = TypeVar("Result", Analysis, Group)
 
@@ -289,31 +287,49 @@ def compare_samples(
     `on_progress` is called with the number of rows resampled so far and their total.
     """
     check_resamples(resamples)
-    sets, reasons = same_samples(predictions)
+    sets, reasons = _same_samples(predictions)
     if sample_weight is not None:
-        predictions, samples = _weighted(names, predictions, samples, sets, sample_weight)
-        (sets, reasons), resamples = same_samples(predictions), 0
+        left, weighted = [], []
+        shared = shared_columns(names, predictions, sets[0], [sample_weight])
+        for name, one, values, cells in zip(names, predictions, samples, shared, strict=True):
+            with about(name):
+                weights = weights_of(cells[sample_weight], sample_weight)
+                weighted.append(values.weighted(weights))
+                left.append(one.select(as_weights(weights, len(one)) > 0))
+        predictions, samples, resamples = left, weighted, 0
+        sets, reasons = _same_samples(predictions)
     columns = shared_columns(names, predictions, sets[0], by)
-    models = []
-    for name, one, values, reason in zip(names, predictions, samples, reasons, strict=True):
+    models: dict[int, Analysis] = {}
+    for number, one in enumerate(predictions):
         parser = one.metadata.get("parser")
         source = one.describe() + (f", parsed {parser}" if parser else "")
-        model = analyse(name, values, source, one.class_names, one.key_of, one.file_rows)
-        models.append(replace(model, pairing=reason, weighted_by=sample_weight or ""))
+        model = analyse(names[number], samples[number], source, one.class_names, one.key_of, one.file_rows)
+        models[number] = replace(model, pairing=reasons[number], weighted_by=sample_weight or "")
     counts = [default_resamples(len(values)) if resamples is None else resamples for values in samples]
     if on_progress is not None:
         rows = sum(counts[next(iter(each))] * len(samples[number]) for each in sets for number in each)
         on_progress = _joined(on_progress, (1 + len(by)) * rows)
-    models = with_intervals(models, samples, sets, counts, seed, on_progress)
-    for column in by:
-        cells = [shared[column] for shared in columns]
-        models = _with_groups(models, samples, sets, counts, seed, column, cells, coverage, on_progress)
-    return Comparison(tuple(models), tuple(samples), seed)
+    for each in sets:
+        first = next(iter(each))
+        if not counts[first] and not by:
+            continue  # which spares copies of large arrays
+        options = counts[first], seed, on_progress
+        ordered = {number: samples[number].select(rows) for number, rows in each.items()}
+        found = with_intervals({number: models[number] for number in each}, ordered, *options)
+        for column in by:
+            groupings = _groupings(column, columns[first][column], ordered, coverage, *options)
+            for number, grouping in groupings.items():
+                found[number] = replace(found[number], groups=found[number].groups | {column: grouping})
+        models |= found
+    return Comparison(tuple(models.values()), tuple(samples), seed)
 
 
-def same_samples(predictions: Sequence[Predictions]) -> tuple[list[Rows], list[str]]:
-    """Which models have the same samples, and how each later model was matched with the first, or why it was not."""
-    sets: list[Rows] = []
+def _same_samples(predictions: Sequence[Predictions]) -> tuple[list[dict[int, Array]], list[str]]:
+    """The models with the same samples, by number with their rows in the order of the first of them.
+
+    And how each model was matched with the first of all, or why it was not.
+    """
+    sets: list[dict[int, Array]] = []
     reasons = [""]
     for number, model in enumerate(predictions):
         for known in sets:
@@ -340,85 +356,45 @@ def _joined(on_progress: Progress, total: int) -> Progress:
     return advance
 
 
-def _weighted(
-    names: Sequence[str],
-    predictions: Sequence[Predictions],
-    samples: Sequence[Samples],
-    sets: Sequence[Rows],
-    column: str,
-) -> tuple[list[Predictions], list[Samples]]:
-    """The rows of weight above 0 of each model, with their weights."""
-    left, weighted = [], []
-    shared = shared_columns(names, predictions, sets[0], [column])
-    for name, model, values, cells in zip(names, predictions, samples, shared, strict=True):
-        with about(name):
-            weights = weights_of(cells[column], column)
-            weighted.append(values.weighted(weights))
-            left.append(model.select(as_weights(weights, len(model)) > 0))
-    return left, weighted
-
-
-def _with_groups(
-    models: Sequence[Analysis],
-    samples: Sequence[Samples],
-    sets: Sequence[Rows],
-    num_resamples: Sequence[int],
-    seed: int,
-    column: str,
-    cells: Sequence[Array],
-    coverage: float,
-    on_progress: Progress | None,
-) -> list[Analysis]:
-    """Add the groups of one column; groups have as many resamples as the whole set, shared by paired models."""
-    results = list(models)
-    for numbers in sets:
-        first = next(iter(numbers))
-        rows = rows_by_group(cells[first], column)
-        ordered = [samples[number].select(chosen) for number, chosen in numbers.items()]
-        groupings = [grouping_of(column, one, rows, coverage) for one in ordered]
-        judged = []
-        for position, chosen in enumerate(rows.values()):
-            same = [dict.fromkeys(range(len(ordered)), np.arange(len(chosen)))]
-            found = [grouping.groups[position] for grouping in groupings]
-            selected = [one.select(chosen) for one in ordered]
-            counts = [num_resamples[first]] * len(ordered)
-            judged.append(with_intervals(found, selected, same, counts, seed, on_progress))
-        for number, grouping, parts in zip(numbers, groupings, zip(*judged, strict=True), strict=True):
-            finished = replace(grouping, groups=parts)
-            results[number] = replace(results[number], groups=results[number].groups | {column: finished})
-    return results
+def _groupings(
+    column: str, cells: Array, samples: Mapping[int, Samples], coverage: float, *options: Any
+) -> dict[int, Grouping]:
+    """The groups of one column of each model with the same samples; `options` are those of `with_intervals`."""
+    rows = rows_by_group(cells, column)
+    groupings = {number: grouping_of(column, one, rows, coverage) for number, one in samples.items()}
+    groups: dict[int, list[Group]] = {number: [] for number in samples}
+    for position, chosen in enumerate(rows.values()):
+        found = {number: grouping.groups[position] for number, grouping in groupings.items()}
+        selected = {number: one.select(chosen) for number, one in samples.items()}
+        for number, group in with_intervals(found, selected, *options).items():
+            groups[number].append(group)
+    return {number: replace(one, groups=tuple(groups[number])) for number, one in groupings.items()}
 
 
 def with_intervals(
-    analyses: Sequence[Result],
-    samples: Sequence[Samples],
-    sets: Sequence[Rows],
-    num_resamples: Sequence[int],
+    analyses: Mapping[int, Result],
+    samples: Mapping[int, Samples],
+    num_resamples: int,
     seed: int = 0,
     on_progress: Progress | None = None,
-) -> list[Result]:
-    """Add intervals to each model, and differences to each earlier model with the same samples.
+) -> dict[int, Result]:
+    """Add intervals to models with the same samples in the same order, and differences to each earlier one.
 
-    `sets` are the models with the same samples, which share their resamples; `bootstrap` calls `on_progress`.
+    All share their resamples; `bootstrap` calls `on_progress`.
     """
-    results = list(analyses)
-    for numbers in sets:
-        count = num_resamples[next(iter(numbers))]
-        if not count:
-            continue
-        ordered: dict[int, Samples] = {number: samples[number].select(rows) for number, rows in numbers.items()}
-        drawn = bootstrap([*ordered.values()], count, seed, on_progress)
-        resampled = dict(zip(numbers, drawn, strict=True))
-        for number in numbers:
-            metrics = analyses[number].evaluation.metrics
-            differences: dict[int, Differences] = {}
-            for other in [earlier for earlier in numbers if earlier < number]:
-                both = ordered[other], ordered[number]
-                differences[other] = paired_differences(
-                    resampled[other], resampled[number], analyses[other].evaluation.metrics, metrics, samples=both
-                )
-            intervals = intervals_of(resampled[number], metrics, samples=samples[number], seed=seed)
-            results[number] = replace(
-                analyses[number], intervals=intervals, num_resamples=count, differences_to=differences
+    if not num_resamples:
+        return dict(analyses)
+    drawn = bootstrap([*samples.values()], num_resamples, seed, on_progress)
+    resampled = dict(zip(samples, drawn, strict=True))
+    results = {}
+    for number, model in analyses.items():
+        metrics = model.evaluation.metrics
+        differences: dict[int, Differences] = {}
+        for other in [earlier for earlier in analyses if earlier < number]:
+            both, others = (samples[other], samples[number]), analyses[other].evaluation.metrics
+            differences[other] = paired_differences(
+                resampled[other], resampled[number], others, metrics, samples=both
             )
+        intervals = intervals_of(resampled[number], metrics, samples=samples[number], seed=seed)
+        results[number] = replace(model, intervals=intervals, num_resamples=num_resamples, differences_to=differences)
     return results
