@@ -75,15 +75,10 @@ class Comparison:
 
     @property
     def pairs(self) -> dict[tuple[str, str], Differences]:
-        """The differences of all pairs of models with the same samples: by the names of both, first minus second.
-
-        The first of a pair is the later model, so that `pairs["new", "old"]` belongs to `compare(old, new)`.
-        """
-        found = {}
-        for model in self.models:
-            for number, differences in model.differences_to.items():
-                found[model.name, self.models[number].name] = differences
-        return found
+        """The differences of each two models with the same samples, `pairs["new", "old"]` for `compare(old, new)`."""
+        names = [model.name for model in self.models]
+        found = [(one.name, names[other], gaps) for one in self.models for other, gaps in one.differences_to.items()]
+        return {(name, other): gaps for name, other, gaps in found}
 
     @property
     def pairings(self) -> tuple[str, ...]:
@@ -97,16 +92,16 @@ class Comparison:
 
     def as_dicts(self) -> list[dict[str, Any]]:
         """For JSON: each model, with `difference_to` the models between it and the first, by name."""
-        results = [model.as_dict() for model in self.models]
-        for (name, other), differences in self.pairs.items():
+        results = {model.name: model.as_dict() for model in self.models}
+        for (name, other), gaps in self.pairs.items():
             if other != self.models[0].name:
-                number = [model.name for model in self.models].index(name)
-                results[number].setdefault("difference_to", {})[other] = as_dicts(differences)
-        return results
+                results[name].setdefault("difference_to", {})[other] = as_dicts(gaps)
+        return [*results.values()]
 
     def __repr__(self) -> str:
         first, compared = self.models[0].name, [model for model in self.models if model.differences]
-        rows = [["", *(model.name for model in self.models), *(f"{model.name} - {first}" for model in compared)]]
+        names = [model.name for model in self.models]
+        rows = [["", *names, *(f"{model.name} - {first}" for model in compared)]]
         for key in KEYS:
             values = [_with_limits(one.evaluation.metrics[key], one.intervals.get(key)) for one in self.models]
             found = [one.differences.get(key) for one in compared]
@@ -117,7 +112,7 @@ class Comparison:
             sources = [f"{model.name}: {model.source}" for model in self.models]
         note = ["in brackets: 95% intervals"] if any(self.intervals) else []
         note += [NO_INTERVALS] if self.models[0].weighted_by else []
-        said = pair_sentences(self.models, [model.name for model in self.models])
+        said = pair_sentences(self.models, names)
         return "\n".join([*sources, *said, aligned(rows), *note, *map(self._groups, self.groups[0])])
 
     def _groups(self, column: str) -> str:
@@ -162,12 +157,10 @@ def pair_sentences(
             if gap is None:
                 continue
             value, low, high = (f"{limit * factor:+.{digits}f}" for limit in (gap.value, gap.low, gap.high))
-            near = gap.low if gap.value > 0 else gap.high
+            said = f"No clear difference in {heading} between {names[number]} and {names[other]}: {value}"
+            claim, near = (less, gap.high) if gap.value < 0 else (more, gap.low)
             if gap.p <= CLEAR and abs(gap.value) > reach * abs(gap.value - near):
-                claim = less if gap.value < 0 else more
                 said = f"{names[number]} {claim} than {names[other]}: its {heading} differs by {value}"
-            else:
-                said = f"No clear difference in {heading} between {names[number]} and {names[other]}: {value}"
             sentences.append(f"{said} (95% interval {low} to {high}, {p_text(gap.p, models[number].num_resamples)}).")
     if len(pairs) > 1:
         sentences.append(f"With {len(pairs)} pairs, a difference is clear beyond its {level:.1%} interval.")
@@ -180,10 +173,9 @@ def p_text(p: float, num_resamples: int) -> str:
     >>> p_text(0.5, 1000), p_text(2 / 1001, 1000), p_text(2 / 101, 100)
     ('p = 0.5', 'p < 0.002', 'p < 0.02')
     """
-    # A few resamples may leave a metric undefined; the next larger p is twice the least.
+    # Resamples may leave a metric undefined, so the least may be a little larger; the next p is twice as large.
     if p * (num_resamples + 1) < 3:
-        digits = 1 - math.floor(math.log10(p))
-        return f"p < {math.ceil(p * 10**digits) / 10**digits:.2g}"
+        return f"p < {math.ceil(1000 * p) / 1000:g}"
     return f"p = {p:.2g}"
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from confrank.analysis.model import Differences, as_dicts, thinned_curve
+from confrank.analysis.model import Differences, as_dicts, limits_of, thinned_curve
 from confrank.errors import aligned, counted, named
 from confrank.metrics import Evaluation, Interval, RiskCoverageCurve, Samples, evaluation_of
 from confrank.metrics.arrays import Ints
@@ -69,7 +69,7 @@ class Group:
         result: dict[str, Any] = {
             "n": self.evaluation.num_samples,
             "metrics": self.evaluation.metrics,
-            "intervals": {key: limits and [limits.low, limits.high] for key, limits in self.intervals.items()},
+            "intervals": limits_of(self.intervals),
             "undefined": self.evaluation.undefined,
             "weight": self.weight,
             "risk_at_coverage": self.risk_at_coverage,

@@ -114,7 +114,7 @@ class Analysis:
             "num_resamples": self.num_resamples,
         }
         if self.intervals:
-            extra["intervals"] = {key: limits and [limits.low, limits.high] for key, limits in self.intervals.items()}
+            extra["intervals"] = limits_of(self.intervals)
             extra["interval_methods"] = {key: limits.method for key, limits in self.intervals.items() if limits}
         if self.pairing:
             extra["pairing"] = self.pairing
@@ -128,6 +128,10 @@ class Analysis:
             extra["worst_group"] = {column: group and group.value for column, group in worst.items()}
         extra["classes"] = [{"name": self.class_name(one.label), **asdict(one)} for one in self.classes]
         return {"file": self.name, **self.evaluation.as_dict(), **extra}
+
+
+def limits_of(intervals: Mapping[str, Interval | None]) -> dict[str, Any]:
+    return {key: limits and [limits.low, limits.high] for key, limits in intervals.items()}
 
 
 def as_dicts(differences: Differences) -> dict[str, Any]:
@@ -148,6 +152,12 @@ def analyse(
     """
     probability, weight = samples.probability, samples.weight
     ranking = ranked(samples.confidence, samples.correct, weight)
+    mistakes = []
+    for row in confident_mistakes(samples, NUM_MISTAKES):
+        label = None if samples.label is None else int(samples.label[row])
+        prediction = None if samples.prediction is None else int(samples.prediction[row])
+        file_row = row if file_rows is None else int(file_rows[row])
+        mistakes.append(Mistake(file_row, float(samples.confidence[row]), label, prediction, key_of(row)))
     bins = None if probability is None else reliability_bins(probability, samples.correct, sample_weight=weight)
     return Analysis(
         name=name,
@@ -159,10 +169,7 @@ def analyse(
         histogram=histogram_of(samples),
         classes=class_summaries(samples),
         class_names=class_names,
-        mistakes=[
-            _mistake(samples, row, row if file_rows is None else int(file_rows[row]), key_of(row))
-            for row in confident_mistakes(samples, NUM_MISTAKES)
-        ],
+        mistakes=mistakes,
         mean_probability=None if probability is None else mean_of(probability.astype(np.float64, copy=False), weight),
     )
 
@@ -190,13 +197,6 @@ def histogram_of(samples: Samples) -> Histogram:
         weights = None if samples.weight is None else samples.weight[chosen]
         parts.append(np.histogram(scores[chosen], NUM_BARS, limits, weights=weights)[0])
     return Histogram(edges, *parts)
-
-
-def _mistake(samples: Samples, row: int, file_row: int, key: str | None) -> Mistake:
-    label, prediction = (
-        None if values is None else int(values[row]) for values in (samples.label, samples.prediction)
-    )
-    return Mistake(file_row, float(samples.confidence[row]), label, prediction, key)
 
 
 def with_images(analysis: Analysis, images: Mapping[int, Image]) -> Analysis:
