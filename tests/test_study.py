@@ -17,10 +17,10 @@ from forked import SERVER
 from safetensors.torch import load_file
 from test_study_folders import write_result
 
+from confrank import evaluate
 from confrank.analysis.repeats import Cell, Summary
 from confrank.cli.plans import plan_lines
 from confrank.config import RunConfig
-from confrank.metrics import evaluate
 from confrank.report.paper_table import render
 from confrank.runs.checkpoint import load_latest, save_checkpoint
 from confrank.runs.folder import RunFolder

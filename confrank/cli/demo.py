@@ -41,6 +41,7 @@ def _demo(arguments: Arguments) -> None:
     from confrank.environment import keep_freed_memory
     from confrank.report.plots import comparison_figure
     from confrank.report.progress import epoch_bar
+    from confrank.report.repeats import repeats_verdict
     from confrank.report.table import repeats_table
     from confrank.study.demo import (
         choose_threshold,
@@ -68,6 +69,8 @@ def _demo(arguments: Arguments) -> None:
     test, held_out = load_samples(configs, out), load_samples(configs, out, "holdout")
     repeats = repeats_of(test)
     seeds = counted(arguments.seeds, "seed")
+    if arguments.seeds > 1:
+        say(console, *repeats_verdict(repeats))
     console.print(repeats_table(repeats, f"digits, three-layer perceptron, {seeds}, test split"))
     figure = out / "demo.png"
     comparison_figure(test, figure, f"digits, mean of {seeds}")

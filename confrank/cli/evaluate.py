@@ -116,7 +116,6 @@ def _evaluate(arguments: Arguments) -> None:
             sources, arguments.resamples, arguments.seed, by=by, sample_weight=weight, coverage=arguments.coverage,
             on_progress=advance,
         )  # fmt: skip
-    models = list(compared.models)
     # Files first, since a reader of the output may close the pipe after a few lines.
     written = []
     if figure:
@@ -125,14 +124,14 @@ def _evaluate(arguments: Arguments) -> None:
         names = short_names([item.name for item in sources])
         comparison_figure({name: [one] for name, one in zip(names, compared.samples, strict=True)}, figure)
         written.append(f"figure: {figure}")
-    results = [model.as_dict() for model in models]
+    results = compared.as_dicts()
     write_json(table, results[0] if len(results) == 1 else results)
     if table:
         written.append(f"numbers: {table}")
     if figures:
         from confrank.report.plots import paper_figures
 
-        written.append(f"figures: {', '.join(map(str, paper_figures(models, figures)))}")
+        written.append(f"figures: {', '.join(map(str, paper_figures(compared.models, figures)))}")
     if report:
         decision = None if policy is None else _decision_of(policy, arguments.policy, sources[0])
         written += write_page(compared, sources, report, root_of(arguments), decision=decision)
@@ -140,7 +139,7 @@ def _evaluate(arguments: Arguments) -> None:
     for item in sources:
         say(console, f"{item.name}: read {item.predictions.describe()}")
         say(console, *dependence_notes(item.predictions, "the intervals do not hold"))
-    _print_models(console, models)
+    _print_models(console, compared.models)
     say(console, *written)
 
 
@@ -173,20 +172,20 @@ def compare_sources(sources: Sequence[Source], resamples: int | None, seed: int,
     return compare_samples(names, [item.predictions for item in sources], samples, resamples, seed, **options)
 
 
-def _print_models(console: "Console", models: "list[Analysis]") -> None:
+def _print_models(console: "Console", models: "Sequence[Analysis]") -> None:
     from confrank.predictions.joining import IN_BOTH
     from confrank.report.groups import group_lines, group_table, threshold_sentence
     from confrank.report.table import difference_table, evaluation_table, interval_note
     from confrank.report.verdict import comparisons, confidence_sentences, footnotes
 
-    evaluations = {model.name: model.evaluation for model in models}
-    console.print(evaluation_table(evaluations, {model.name: model.intervals for model in models}))
+    say(console, *comparisons(models))
     for model in models:
         prefix = f"{model.name}: " if len(models) > 1 else ""
         say(console, *(prefix + sentence for sentence in confidence_sentences(model)))
-    differences = {model.name: model.differences for model in models if model.differences}
-    if differences:
-        console.print(difference_table(differences, models[0].name))
+    evaluations = {model.name: model.evaluation for model in models}
+    console.print(evaluation_table(evaluations, {model.name: model.intervals for model in models}))
+    if any(model.differences for model in models):
+        console.print(difference_table(models))
     for model in models:
         for grouping in model.groups.values():
             console.print(group_table(grouping, model.name if len(models) > 1 else ""))
@@ -197,7 +196,7 @@ def _print_models(console: "Console", models: "list[Analysis]") -> None:
         say(console, "--common compares the rows that all files have")
     known = any(model.num_resamples or model.weighted_by for model in models)
     remedy = "" if known else "; --resamples 200 computes them"
-    say(console, *comparisons(models), *footnotes(evaluations.items()), interval_note(models) + remedy, style="dim")
+    say(console, *footnotes(evaluations.items()), interval_note(models) + remedy, style="dim")
 
 
 def write_page(

@@ -83,9 +83,10 @@ def _print(source: Source, choice: "Choice", saved: list[str]) -> None:
 
     console = make_console()
     say(console, f"read {source.predictions.describe()}", *source.samples.notes)
+    say(console, *choice_lines(choice))
     console.print(scores_table(choice))
     given = [] if source.predictions.confidence is None else [given_line(source.samples.select(choice.judged.rows))]
-    say(console, *choice_lines(choice), *given, *saved)
+    say(console, *given, *saved)
     count = choice.judged.num_resamples
     note = f"in brackets: 95% intervals, those that need it from {count:,} resamples"
     notes = [note if count else "no intervals per score; --resamples 200 computes them"]
