@@ -18,7 +18,7 @@ import numpy as np
 from evaluate import apart, resident
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from confrank import metrics
+from confrank import evaluate, metrics
 
 Floats = np.ndarray
 
@@ -48,7 +48,7 @@ TASKS: dict[str, tuple[Callable[[Floats, Floats], object], float]] = {
     "sklearn ap": (lambda confidence, correct: average_precision_score(~correct, -confidence), 1e7),
     "fpr_at_tpr": (metrics.fpr_at_tpr, 1e8),
     "ece": (metrics.ece, 1e8),
-    "evaluate": (lambda confidence, correct: metrics.evaluate(confidence=confidence, correct=correct), 1e8),
+    "evaluate": (lambda confidence, correct: evaluate(confidence=confidence, correct=correct), 1e8),
 }
 
 

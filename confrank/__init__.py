@@ -14,20 +14,22 @@ if TYPE_CHECKING:
     from confrank.confidence import ConfidenceName
     from confrank.decisions import SelectiveClassifier
     from confrank.distributed import SharedHistory, SharedRing, leave_counters_alone
+    from confrank.evaluation import evaluate
     from confrank.history import Audit, CorrectnessHistory
     from confrank.indexed import IndexedDataset
     from confrank.loss import CorrectnessRanking, CorrectnessRankingLoss, ranking_loss
-    from confrank.metrics import ArrayLike, Evaluation, evaluate
+    from confrank.metrics import ArrayLike, Evaluation
 
 _NAMES = {
     "analysis": ("Comparison", "compare"),
     "confidence": ("ConfidenceName",),
     "decisions": ("SelectiveClassifier",),
     "distributed": ("SharedHistory", "SharedRing", "leave_counters_alone"),
+    "evaluation": ("evaluate",),
     "history": ("Audit", "CorrectnessHistory"),
     "indexed": ("IndexedDataset",),
     "loss": ("CorrectnessRanking", "CorrectnessRankingLoss", "ranking_loss"),
-    "metrics": ("ArrayLike", "Evaluation", "evaluate"),
+    "metrics": ("ArrayLike", "Evaluation"),
 }
 
 __all__ = [

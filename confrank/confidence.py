@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 Confidence = Callable[[Tensor], Tensor]
-ConfidenceName = Literal["max_probability", "negative_entropy", "margin"]
+ConfidenceName = Literal["max_probability", "max-probability", "negative_entropy", "negative-entropy", "margin"]
 
 
 def max_probability(logits: Tensor) -> Tensor:
@@ -57,10 +57,10 @@ CONFIDENCES: dict[str, Confidence] = {
 
 
 def get(name: str) -> Confidence:
-    """The confidence function with this name; an unknown name raises an error that lists all names."""
-    if name not in CONFIDENCES:
+    """The confidence function with this name, `max_probability` or `max-probability`; an error lists all names."""
+    if name.replace("-", "_") not in CONFIDENCES:
         raise ValueError(f"expected a confidence among {', '.join(CONFIDENCES)}, but got {name!r}")
-    return CONFIDENCES[name]
+    return CONFIDENCES[name.replace("-", "_")]
 
 
 def _lifted(logits: Tensor) -> Tensor:

@@ -24,9 +24,9 @@ import torch
 from ingredients import METRICS, Found, config_of, name_of, train_rows
 from torch import Tensor, nn
 
+from confrank import evaluate
 from confrank.config import RunConfig, first_averaged
 from confrank.methods import predict_split
-from confrank.metrics import evaluate
 from confrank.report.scales import SHOWN, shown
 from confrank.research.exam import examine_run
 from confrank.training import estimate_statistics

@@ -20,10 +20,9 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from confrank import models
+from confrank import evaluate, models
 from confrank.environment import default_device
 from confrank.methods import predict_split
-from confrank.metrics import evaluate
 from confrank.recipes import settings
 from confrank.runs.trained import TrainedOn, load_run
 from confrank.training import Failed, estimate_statistics, train

@@ -23,13 +23,13 @@ import numpy as np
 import torch
 from scipy.stats import t
 
-from confrank import compare
+from confrank import compare, evaluate
 from confrank.config import RunConfig
 from confrank.data import DataSet, Split, hold_out, load, split_of
 from confrank.data.texts import read_texts
 from confrank.data.vocabulary import encode
 from confrank.methods import predict_split
-from confrank.metrics import auroc, evaluate
+from confrank.metrics import auroc
 from confrank.predictions import Predictions
 from confrank.training import Run
 

@@ -5,9 +5,10 @@ import pytest
 import torch
 
 import confrank
+from confrank import evaluate
 from confrank.analysis import Comparison, analyse, compare, repeats_of
 from confrank.analysis.repeats import GRID
-from confrank.metrics import Samples, evaluate
+from confrank.metrics import KEYS, Samples
 from confrank.metrics.inputs import at_or_above
 from confrank.predictions import Predictions, save_predictions
 
@@ -55,8 +56,13 @@ def test_the_table_of_a_comparison_has_intervals_and_differences():
         "b: 300 predictions, 4 classes, logits",
         "c: 200 predictions, 4 classes, logits",
     ]
-    assert lines[3].split("  ")[-1] == "b - a" and lines[-1] == "in brackets: 95% intervals"
     gap = result.differences[0]["aurc"]
+    value, low, high = (f"{number:+.4f}" for number in (gap.value, gap.low, gap.high))
+    assert lines[3] == (
+        f"No clear difference in aurc between b and a: {value} (95% interval {low} to {high}, p = {gap.p:.2g})."
+    )
+    assert lines[4].startswith("No clear difference in auroc between b and a: ")
+    assert lines[5].split("  ")[-1] == "b - a" and lines[-1] == "in brackets: 95% intervals"
     row = next(line for line in lines if line.startswith("aurc"))
     assert row.endswith(f"{gap.value:+.4f} [{gap.low:+.4f}, {gap.high:+.4f}]")
 
@@ -177,3 +183,71 @@ def test_a_metric_counts_in_the_seeds_that_define_it_for_all_methods():
 def test_repeats_need_as_many_runs_of_each_method():
     with pytest.raises(ValueError, match="expected as many runs of each method, but got 1 of a, 2 of b"):
         repeats_of({"a": [run_of(0)], "b": [run_of(1), run_of(2)]})
+
+
+def scored(seed, accuracy=0.8, skill=0.0, size=1000):
+    """A confidence that separates right from wrong by `skill` standard deviations; labels in a fixed order."""
+    random = np.random.default_rng(seed)
+    right = random.random(size) < accuracy
+    label = np.arange(size) % 2
+    confidence = 1 / (1 + np.exp(-random.normal(size=size) - skill * right))
+    return {"label": label, "prediction": np.where(right, label, 1 - label), "confidence": confidence}
+
+
+def test_models_with_random_scores_do_not_separate_better():
+    """Their accuracies differ, so one has fewer errors among the accepted; the scores of each are noise."""
+    for seed in range(10):
+        models = [scored(10 * seed + number, accuracy) for number, accuracy in enumerate((0.9, 0.8, 0.7, 0.6))]
+        result = compare(*models, names=["a", "b", "c", "d"], resamples=200)
+        lines = repr(result).splitlines()
+        assert "d has more errors among the accepted than a" in "\n".join(lines)
+        assert not [line for line in lines if "separates right from wrong" in line]
+        assert sum(line.startswith("No clear difference in auroc between ") for line in lines) == 6
+
+
+def test_a_model_that_separates_better_is_found():
+    """It has as many errors as the others, and one of the others is found to be like the first."""
+    models = [scored(1), scored(2), scored(3, skill=1.5)]
+    text = repr(compare(*models, names=["a", "b", "c"], resamples=1000))
+    for other in "ab":
+        assert f"\nc has fewer errors among the accepted than {other}: its aurc differs by -0." in text
+        assert f"\nc separates right from wrong better than {other}: its auroc differs by +0." in text
+        assert "p < 0.002)" in text
+    assert "\nNo clear difference in auroc between b and a: " in text
+    assert "\nWith 3 pairs, a difference is clear beyond its 98.3% interval.\n" in text
+
+
+def test_every_pair_is_compared(tmp_path, capsys, command):
+    """Of five files, the first and the fourth have other samples than any other."""
+    models = [scored(0, size=900), scored(1), scored(2, skill=1.0), scored(3, size=500), scored(4, skill=2.0)]
+    files = [tmp_path / f"{letter}.npz" for letter in "abcde"]
+    for file, model in zip(files, models, strict=True):
+        np.savez(file, **model)
+    result = compare(*models, names=[str(file) for file in files], resamples=200)
+    names = [(str(files[one]), str(files[other])) for one, other in ((2, 1), (4, 1), (4, 2))]
+    assert [*result.pairs] == names
+    alone = compare(models[1], models[4], resamples=200)
+    assert result.pairs[names[1]] == alone.differences[0] == alone.pairs["model 2", "model 1"]
+    command("evaluate", *files, "--json", tmp_path / "out.json", "--report", tmp_path / "r.html", "--resamples", 200)
+    written = json.loads((tmp_path / "out.json").read_text())
+    others = [[*one.get("difference_to", {})] for one in written]
+    assert others == [[], [], [str(files[1])], [], [str(files[1]), str(files[2])]]
+    gap = written[4]["difference_to"][str(files[1])]["auroc"]
+    assert gap == {name: getattr(result.pairs[names[1]]["auroc"], name) for name in ("value", "low", "high", "p")}
+    text = " ".join(capsys.readouterr().out.split())
+    verdict, table = (text.index(words) for words in ("separates right from wrong better than", "meaning"))
+    assert verdict < table
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert page.index("e.npz separates right from wrong better than b.npz") < page.index("Accuracy is")
+
+
+def test_differences_to_the_first_keep_their_names_in_json(tmp_path, command):
+    files = [tmp_path / f"{letter}.npz" for letter in "abc"]
+    for number, file in enumerate(files):
+        np.savez(file, **scored(number))
+    command("evaluate", *files, "--json", tmp_path / "out.json", "--resamples", 200)
+    first, second, third = json.loads((tmp_path / "out.json").read_text())
+    assert "difference_to_first" not in first and "difference_to" not in second
+    keys = [*KEYS, "nll_correct", "brier_correct"]
+    assert [*second["difference_to_first"]] == [*third["difference_to_first"]] == keys
+    assert [*third["difference_to"]] == [str(files[1])]

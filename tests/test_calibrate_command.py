@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
+from confrank import evaluate
 from confrank.decisions import calibrate, cross_calibrated, random_folds
 from confrank.decisions.calibrators import CALIBRATION_METHODS
-from confrank.metrics import adaptive_ece, classwise_ece, evaluate
+from confrank.metrics import adaptive_ece, classwise_ece
 from confrank.predictions import load_predictions, read
 
 NAMES = ["cat", "dog", "owl"]

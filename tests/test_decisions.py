@@ -10,6 +10,7 @@ from scipy.optimize import minimize_scalar
 from scipy.stats import beta, binom
 from torch import nn
 
+from confrank import evaluate
 from confrank.confidence import margin
 from confrank.decisions import (
     ABSTAIN,
@@ -24,7 +25,7 @@ from confrank.decisions import (
     threshold_for_coverage,
 )
 from confrank.decisions.temperature import as_logits
-from confrank.metrics import evaluate, sample_values
+from confrank.metrics import sample_values
 
 
 @settings(max_examples=60, deadline=None)

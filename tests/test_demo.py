@@ -29,7 +29,7 @@ def test_demo_compares_both_methods(tmp_path, capsys, command):
     assert printed.splitlines()[-1] == f"report: {page}"
     assert "digits-mlp-crl-softmax-adamw-seed0" in page.read_text()
     assert page.read_text().count("data:image/png") == 24
-    row = next(line for line in printed.splitlines() if "AURC" in line and "E-AURC" not in line)
+    row = next(line for line in printed.splitlines() if "│ AURC" in line)
     one, other, difference = (cell.strip() for cell in row.strip("│ ").split("│")[1:])
     assert f"{other} against {one}, paired difference {difference}." in page.read_text()
     assert "Seed 0 of 2, test split." in page.read_text()

@@ -1,3 +1,4 @@
+import html
 import json
 import re
 import shutil
@@ -9,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from confrank import compare
+from confrank import compare, evaluate
 from confrank.confidence import get
 from confrank.config import RunConfig
 from confrank.decisions import SelectiveClassifier, random_split
-from confrank.metrics import KEYS, evaluate, sample_values
+from confrank.metrics import KEYS, sample_values
 from confrank.predictions import Predictions, load_predictions, pairing, save_predictions
 from confrank.predictions.joining import UNORDERED, distinct_keys
 from confrank.report.page import write_report
@@ -103,9 +104,11 @@ def test_a_p_value_is_written_in_one_way(files, tmp_path, capsys, command):
     command("evaluate", *files, "--json", tmp_path / "o.json", "--report", tmp_path / "r.html", "--resamples", 1000)
     gap = json.loads((tmp_path / "o.json").read_text())[1]["difference_to_first"]["aurc"]
     assert gap["p"] < 0.01
-    content, text = (tmp_path / "r.html").read_text(encoding="utf-8"), capsys.readouterr().out
-    assert content.count(f"p = {gap['p']:.2g}") >= 2
-    assert "AURC ×10³ differs by " in content and f", p = {gap['p']:.2g})" in text
+    content, text = html.unescape((tmp_path / "r.html").read_text(encoding="utf-8")), capsys.readouterr().out
+    content = content.replace("\N{NO-BREAK SPACE}", " ")
+    assert gap["p"] == pytest.approx(2 / 1001)  # the least that 1,000 resamples can show
+    assert content.count("p < 0.002") >= 2 and "p = 0.002" not in content + text
+    assert "AURC ×10³ differs by " in content and ", p < 0.002)" in text
 
 
 def test_without_resamples_nothing_is_compared(files, capsys, command):

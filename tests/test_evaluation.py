@@ -1,15 +1,17 @@
+import inspect
 import itertools
 import json
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import log_loss
 
-from confrank import evaluate
+from confrank import compare, evaluate
 from confrank.confidence import margin, negative_entropy
 from confrank.metrics import (
     KEYS,
@@ -200,7 +202,6 @@ def test_chunks_do_not_matter(monkeypatch):
         ({"probabilities": [[0.5, 0.5]], "label": [0.5]}, "whole numbers in label, but got 0.5 in row 0"),
         ({"probabilities": [[np.nan, 0.5]], "label": [0]}, "finite values in probabilities.*in row 0"),
         ({"logits": [[np.inf, 0.5]], "label": [0]}, "finite values in logits.*in row 0"),
-        ({"logits": [[0.5]], "label": [0]}, "at least 2 classes, but got 1"),
         ({"logits": [[1.0, 2.0], [1.0]], "label": [0, 1]}, "rows of one length, but they have different lengths"),
         ({"logits": [[1.0, 2.0]]}, "label with logits"),
         ({"logits": [[1.0, 2.0]], "probabilities": [[0.5, 0.5]], "label": [0]}, "but got both"),
@@ -453,3 +454,66 @@ def test_an_evaluation_prints_as_a_table():
 def test_one_hot_labels_have_a_remedy():
     with pytest.raises(ValueError, match=r"shape \(2, 2\) of float64; if it is one-hot, give label.argmax\(1\)"):
         evaluate(probabilities=[[0.75, 0.25], [0.5, 0.5]], label=np.eye(2))
+
+
+def test_label_and_probabilities_by_position():
+    table, label = [[0.75, 0.25], [0.5, 0.5], [0.1, 0.9]], [0, 1, 1]
+    assert evaluate(label, table) == evaluate(label=label, probabilities=table)
+    for first in (table, np.eye(3), pd.DataFrame(table)):
+        with pytest.raises(
+            ValueError, match=r"\[n\], but got shape \(3, .*first, as in evaluate\(label, probabilities"
+        ):
+            evaluate(first, label)
+    with pytest.raises(ValueError, match=r"the label comes first, as in evaluate\(label, probabilities\)"):
+        evaluate(np.array(table))
+
+
+@pytest.mark.parametrize("kind", ["probabilities", "logits"])
+@pytest.mark.parametrize("shape", [(-1,), (-1, 1)])
+def test_two_classes_in_one_column(kind, shape):
+    """A sigmoid is the softmax of the logits [0, z]; the table of both classes is hand-made here."""
+    logit, label = np.random.default_rng(0).normal(size=40), np.arange(40) % 2
+    second = 1 / (1 + np.exp(-logit))
+    expected = evaluate(label, np.stack([1 - second, second], axis=1)).metrics
+    given = {"probabilities": second, "logits": logit}[kind].reshape(shape)
+    found = evaluate(label, **{kind: given})
+    assert found.num_classes == 2 and found.metrics == pytest.approx(expected, rel=1e-12)
+    names = np.array(["ham", "spam"])
+    named = evaluate(names[label], **{kind: given}, classes=names)
+    assert named.metrics == pytest.approx(expected, rel=1e-12)
+    pair = compare({"label": label, kind: given.reshape(-1)}, resamples=0)
+    assert pair.metrics[0] == pytest.approx(expected, rel=1e-12)
+
+
+def test_one_column_of_probabilities_is_within_0_and_1():
+    with pytest.raises(
+        ValueError, match=r"of class 1 within \[0, 1\], but got 1.5 in row 1; scores before a sigmoid are"
+    ):
+        evaluate([0, 1], [0.5, 1.5])
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("labels", "label"),
+        ("y_true", "label"),
+        ("y_prob", "probabilities"),
+        ("y_score", "probabilities"),
+        ("y_pred", "prediction"),
+        ("scores", "confidence"),
+        ("weights", "sample_weight"),
+        ("probabilites", "probabilities"),
+    ],
+)
+def test_other_names_are_answered_with_the_right_one(name, meant):
+    with pytest.raises(ValueError, match=f"but got '{name}'; use {meant} instead of {name}$"):
+        evaluate(**{name: [0, 1]})
+    if meant != "sample_weight":
+        with pytest.raises(ValueError, match=f"but got '{name}'; use {meant} instead of {name}$"):
+            compare({name: [0, 1]})
+
+
+def test_the_signatures_fit_on_a_screen():
+    for function in (evaluate, compare):
+        assert len(str(inspect.signature(function))) < 4 * 118
+    assert [*inspect.signature(evaluate).parameters][:2] == ["label", "probabilities"]

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from confrank import evaluate
 from confrank.config import RunConfig
 from confrank.data import load
 from confrank.methods import predict_split
-from confrank.metrics import evaluate
 from confrank.metrics.evaluation import KEYS, evaluation_of
 from confrank.research.exam import BLUR_STD, CONTRAST_SHARE, CORRUPTIONS, NOISE_STD, STRENGTHS, corrupted, examine_run
 from confrank.runs.trained import load_run, load_trained, predict

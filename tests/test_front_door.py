@@ -125,7 +125,7 @@ def test_metric_names():
         "Interval", "IntervalMethod", "PairedDifference", "ReliabilityBins", "RiskCoverageCurve", "RocCurve",
         "Samples", "accuracy", "adaptive_ece", "at_or_above", "augrc", "aupr_error", "aurc", "auroc", "bootstrap",
         "brier", "class_summaries", "classwise_ece", "coverage_at_risk", "detection", "e_aurc", "ece",
-        "ece_interval", "evaluate", "evaluation_of", "fpr_at_tpr", "intervals_of", "naurc", "nll",
+        "ece_interval", "evaluation_of", "fpr_at_tpr", "intervals_of", "naurc", "nll",
         "paired_differences",
         "reliability_bins", "risk_at_coverage", "risk_coverage_curve", "roc_curve", "sample_values",
     ]  # fmt: skip
@@ -176,7 +176,7 @@ def test_evaluating_arrays_loads_no_torch():
         "names = {name.split('.')[1] for name in sys.modules if name.startswith('confrank.')};"
         "print('torch' in sys.modules, sorted(names))"
     )
-    assert python(code).strip() == "False ['errors', 'metrics']"
+    assert python(code).strip() == "False ['errors', 'evaluation', 'metrics']"
 
 
 USER_SCRIPT = """

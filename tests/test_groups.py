@@ -8,9 +8,10 @@ import pytest
 from scipy.stats import binom, binomtest
 
 import confrank
+from confrank import evaluate
 from confrank.analysis import grouping_of
 from confrank.analysis.groups import exact_interval
-from confrank.metrics import KEYS, Samples, evaluate, risk_at_coverage, sample_values
+from confrank.metrics import KEYS, Samples, risk_at_coverage, sample_values
 from confrank.metrics.groups import MOST_GROUPS, accepted_at, rows_by_group
 from confrank.metrics.resampling import NO_INTERVALS
 from confrank.predictions import Predictions

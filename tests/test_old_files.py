@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from confrank.metrics import evaluate
+from confrank import evaluate
 from confrank.predictions import read
 
 OLD = Path(__file__).parent / "files" / "old"

@@ -5,6 +5,7 @@ import math
 import os
 import re
 import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -50,11 +51,17 @@ def samples_of(seed=0, size=400):
     return Samples(confidence, correct, confidence, label=label, prediction=prediction, num_classes=num_classes)
 
 
+def measured(models, samples, resamples):
+    """Models with the same samples, with intervals and differences."""
+    return [*with_intervals(dict(enumerate(models)), dict(enumerate(samples)), resamples).values()]
+
+
 def nasty_page():
     samples = [samples_of(0), samples_of(1, size=300)]
     examined = [analyse(name, item, name, NASTY) for name, item in zip([NASTY[0], NASTY[2]], samples, strict=True)]
-    rows = [(np.arange(400), ""), (None, "400 and 300 predictions")]
-    return page(with_intervals(examined, samples, rows, [50, 50])), samples
+    examined[1] = replace(examined[1], pairing="400 and 300 predictions")
+    models = [*measured(examined[:1], samples[:1], 50), *measured(examined[1:], samples[1:], 50)]
+    return page(models), samples
 
 
 @pytest.fixture(scope="module")
@@ -434,9 +441,7 @@ def test_long_names_stay_in_their_columns(watch, width):
     samples = samples_of()
     long = "_of_a_model_that_was_trained_on_everything" * 6
     names = [f"{k}{long}{k}.npz" for k in range(2)]
-    models = with_intervals(
-        [analyse(name, samples) for name in names], [samples] * 2, [(np.arange(400), "")] * 2, [50] * 2
-    )
+    models = measured([analyse(name, samples) for name in names], [samples] * 2, 50)
     watched = watch(page(models), width)
     assert watched.page.evaluate("document.documentElement.scrollWidth") <= width
     assert long not in watched.page.locator("main").inner_text()
@@ -500,11 +505,8 @@ def test_text_and_curves_have_enough_contrast(scheme):
 def test_all_numbers_are_seen_on_a_phone(watch, width):
     """Each under the name of what it is about, and no column outside of its box."""
     samples = samples_of()
-    examined = with_intervals(
-        [analyse(name, samples) for name in ("first model.csv", "second model.csv")],
-        [samples] * 2,
-        [(np.arange(400), "")] * 2,
-        [50] * 2,
+    examined = measured(
+        [analyse(name, samples) for name in ("first model.csv", "second model.csv")], [samples] * 2, 50
     )
     watched = watch(page(examined), width)
     box = watched.page.locator(".scroll:has(.metrics)").bounding_box()
@@ -665,13 +667,11 @@ def test_the_verdict_says_what_was_counted():
     assert area == f"AURC ×10³ is {1000 * examined.evaluation.metrics['aurc']:.2f}."
     assert [percent(share) for share in (0, 0.0004, 0.9999, 1)] == ["0.0%", "0.040%", "99.990%", "100.0%"]
     assert [percent(share, 0) for share in (0.004, 0.5, 2e-7)] == ["0.40%", "50%", "under 0.0001%"]
-    pair = with_intervals([examined, examined], [samples] * 2, [(np.arange(1000), "")] * 2, [99, 99])
+    pair = measured([examined, examined], [samples] * 2, 99)
     assert comparisons(pair)[0].startswith("No clear difference in AURC ×10³ between model and model: +0.00")
     correct[600::10] = False
     samples, worse = Samples(confidence, correct), Samples(confidence[::-1].copy(), correct)
-    pair = with_intervals(
-        [analyse("model", samples), analyse("other", worse)], [samples, worse], [(np.arange(1000), "")] * 2, [199] * 2
-    )
+    pair = measured([analyse("model", samples), analyse("other", worse)], [samples, worse], 199)
     area, separation = comparisons(pair)
     assert area.startswith("other has more errors among the accepted than model: its AURC ×10³ differs by +")
     assert separation.startswith("other separates right from wrong worse than model: its AUROC % differs by -")
@@ -696,7 +696,7 @@ def test_the_verdict_notices_an_uncertainty(skill, is_inverted, resamples):
     rng = np.random.default_rng(0)
     correct = rng.random(300) < 0.8
     samples = Samples(rng.normal(size=300) + skill * correct, correct)
-    (model,) = with_intervals([analyse("model", samples)], [samples], [(np.arange(300), "")], [resamples])
+    (model,) = measured([analyse("model", samples)], [samples], resamples)
     assert (model.intervals.get("auroc") is None) == (not resamples or skill == -100)
     said = [sentence for sentence in verdict(model) if "wrong more often than others" in sentence]
     assert len(said) == is_inverted

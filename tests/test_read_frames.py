@@ -183,3 +183,19 @@ def test_columns_of_other_types_do_not_matter():
     found, expected = read(frame, keep=["day", "bin"]), pd.read_csv(io.StringIO(text))
     assert found.extra["bin"].tolist() == expected["bin"].tolist()
     assert found.extra["day"][0].startswith("2026-01-01")
+
+
+@pytest.mark.parametrize("library", ["pandas", "arrow"])
+def test_evaluate_and_compare_take_a_frame(library):
+    """As the command takes its file: roles follow from the names of the columns."""
+    random = np.random.default_rng(0)
+    table, label = random.dirichlet(np.ones(3), 200), random.integers(0, 3, 200)
+    columns = {"label": label, "site": np.arange(200) % 2} | {f"probability_{k}": table[:, k] for k in range(3)}
+    frame = pd.DataFrame(columns) if library == "pandas" else pa.table(columns)
+    expected = evaluate(label, table)
+    assert evaluate(frame).metrics == evaluate(read(frame)).metrics == expected.metrics
+    result = compare(frame, frame, by="site", resamples=100)
+    assert result.metrics == (expected.metrics,) * 2 and result.pairings == ("identical",)
+    assert [group.evaluation.num_samples for group in result.groups[1]["site"].groups] == [100, 100]
+    weighted = compare(frame, sample_weight="site")
+    assert weighted.metrics[0]["acc"] == np.average(table.argmax(1) == label, weights=np.arange(200) % 2)

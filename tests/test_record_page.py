@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from programs import program
 
+from confrank import evaluate
 from confrank.config import RunConfig
-from confrank.metrics import evaluate
 from confrank.recipes import RECIPES, settings
 from confrank.research.exam import CORRUPTIONS, STRENGTHS
 

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from confrank import compare, evaluate
 from confrank.analysis import Repeats, histogram_of
 from confrank.config import RunConfig
-from confrank.metrics import Interval, Samples, evaluate, reliability_bins, sample_values
+from confrank.metrics import Interval, Samples, reliability_bins, sample_values
 from confrank.recipes import settings
 from confrank.report import epochs, plots
 from confrank.report.colours import COLOURS
@@ -178,7 +179,8 @@ def test_curves_of_ensembles_show_their_size(tmp_path, monkeypatch, command):
 def test_names_are_text_and_no_markup():
     evaluation = evaluate(confidence=[0.5, 0.9], correct=[True, False])
     assert "preds[old].csv" in text_of(evaluation_table({"preds[old].csv": evaluation}))
-    assert "x[/b].csv" in text_of(difference_table({"y": {}}, "x[/b].csv"))
+    models = compare(*[{"confidence": np.arange(9), "correct": np.arange(9) > 3}] * 2, names=["x[/b].csv", "y[b]"])
+    assert all(name in text_of(difference_table(models.models)) for name in ("x[/b].csv", "y[b]"))
 
 
 def test_easiest_and_hardest(tmp_path):

@@ -4,11 +4,15 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from confrank import CorrectnessHistory, CorrectnessRankingLoss, confidence
+from confrank.decisions.policy_parts import ScorePart
 from confrank.errors import InputError
 from confrank.metrics import aurc, sample_values
+from confrank.ood import LogitDetector, Protocol
 from confrank.scores import fit, names, score
 from confrank.scores.registry import refusal
 
@@ -221,3 +225,25 @@ def test_relu_needs_right_and_wrong_predictions():
         with pytest.raises(InputError, match=f"none of 9 is {missing}"):
             fit("relu", logits=np.random.default_rng(0).normal(0, 1, (9, 3)), correct=flags)
     assert fit("margin", logits=np.zeros((2, 3)), correct=[True, False]) == {}
+
+
+def test_names_of_scores_and_confidences_are_written_in_two_ways():
+    table, logits = np.random.default_rng(0).dirichlet(np.ones(4), 50), np.random.default_rng(1).normal(size=(50, 4))
+    right = np.arange(50) % 3 > 0
+    for name in names:
+        if "-" in name:
+            fitted = fit(name, logits=logits, correct=right)
+            assert str(fit(name.replace("-", "_"), logits=logits, correct=right)) == str(fitted)
+            values = [score(each, logits=logits, **fitted) for each in (name, name.replace("-", "_"))]
+            np.testing.assert_array_equal(*values)
+    np.testing.assert_allclose(score("sum_of_squares", probabilities=table), (table**2).sum(axis=1), rtol=1e-14)
+    assert confidence.get("max-probability") is confidence.max_probability
+    assert confidence.get("negative-entropy") is confidence.negative_entropy
+    criterion = CorrectnessRankingLoss(CorrectnessHistory(2), "negative-entropy")
+    assert criterion.confidence is confidence.negative_entropy
+    assert Protocol(detectors=["max_probability", "negative_entropy"]).detectors == (
+        "max-probability",
+        "negative-entropy",
+    )
+    assert LogitDetector(torch.nn.Linear(2, 2), "max_logit").name == "max-logit"
+    assert ScorePart("negative_entropy").name == "negative-entropy"

@@ -17,9 +17,9 @@ from forked import SERVER
 from safetensors.torch import load_file
 from test_study_folders import run, write_result
 
+from confrank import evaluate
 from confrank.analysis.repeats import Cell, Summary
 from confrank.config import RunConfig
-from confrank.metrics import evaluate
 from confrank.report.paper_table import render
 from confrank.runs.checkpoint import load_latest, save_checkpoint
 from confrank.runs.folder import RunFolder

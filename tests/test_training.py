@@ -18,11 +18,11 @@ from PIL import Image
 from torch import nn
 from torch._dynamo.utils import counters
 
+from confrank import evaluate
 from confrank.cli import main
 from confrank.config import RunConfig, changes, learning_rate
 from confrank.data import Split, load
 from confrank.methods import penultimate
-from confrank.metrics import evaluate
 from confrank.models import create
 from confrank.predictions import load_predictions
 from confrank.runs.checkpoint import load_checkpoint, load_latest, save_checkpoint, saved

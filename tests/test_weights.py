@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from scipy.special import digamma
 from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, roc_auc_score, roc_curve
 
-from confrank import compare
+from confrank import compare, evaluate
 from confrank import metrics as module
 from confrank.decisions import cost_at, cost_threshold, threshold_for_coverage
-from confrank.metrics import bootstrap, evaluate, sample_values
+from confrank.metrics import bootstrap, sample_values
 from confrank.metrics.areas import harmonic_gap
 from confrank.metrics.curve import curve_of
 from confrank.metrics.inputs import as_weights

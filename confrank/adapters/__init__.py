@@ -5,9 +5,10 @@ from dataclasses import replace
 
 from torch import Tensor
 
+from confrank.evaluation import evaluate
 from confrank.forms import class_logits, read_batch
 from confrank.history import CorrectnessHistory, check_tensor
-from confrank.metrics import KEYS, evaluate
+from confrank.metrics import KEYS
 
 IGNORED = -100  # as in torch.nn.CrossEntropyLoss, and the label of padding and word pieces in transformers
 NO_PAIRS = (
@@ -52,5 +53,5 @@ def metrics_of(logits: Tensor, label: Tensor, confidence: Tensor) -> dict[str, f
     logits, label, confidence = logits[counted], label[counted], confidence[counted]
     if not logits.isfinite().all():
         return dict.fromkeys(KEYS, float("nan"))
-    metrics = evaluate(logits=logits, label=label, confidence=confidence).metrics
+    metrics = evaluate(label, logits=logits, confidence=confidence).metrics
     return {key: float("nan") if (value := metrics[key]) is None else value for key in KEYS}

@@ -1,11 +1,23 @@
 """Everything that a report says about one or several models, as values."""
 
-from confrank.analysis.comparison import Comparison, check_resamples, compare, compare_samples, with_intervals
+from confrank.analysis.comparison import (
+    CLAIMS,
+    CLEAR,
+    Comparison,
+    check_resamples,
+    compare,
+    compare_samples,
+    p_text,
+    pair_sentences,
+    with_intervals,
+)
 from confrank.analysis.groups import COVERAGE, Group, Grouping, grouping_of
 from confrank.analysis.model import Analysis, Histogram, Mistake, analyse, histogram_of, with_images
 from confrank.analysis.repeats import Repeats, repeats_of
 
 __all__ = [
+    "CLAIMS",
+    "CLEAR",
     "COVERAGE",
     "Analysis",
     "Comparison",
@@ -20,6 +32,8 @@ __all__ = [
     "compare_samples",
     "grouping_of",
     "histogram_of",
+    "p_text",
+    "pair_sentences",
     "repeats_of",
     "with_images",
     "with_intervals",

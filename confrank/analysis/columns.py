@@ -9,7 +9,6 @@ from confrank.metrics.inputs import ArrayLike, Classes, column_names
 from confrank.predictions import Array, Predictions
 
 Columns = str | Sequence[str] | Mapping[str, Classes] | ArrayLike
-Pairing = tuple[Array | None, str]
 
 
 def named_columns(given: Columns | None, name: str) -> tuple[list[str], dict[str, Classes]]:
@@ -36,17 +35,18 @@ def named_columns(given: Columns | None, name: str) -> tuple[list[str], dict[str
 
 
 def shared_columns(
-    names: Sequence[str], predictions: Sequence[Predictions], pairings: Sequence[Pairing], columns: Sequence[str]
+    names: Sequence[str], predictions: Sequence[Predictions], rows: Mapping[int, Array], columns: Sequence[str]
 ) -> list[dict[str, Array]]:
     """Each model's values of the named columns, in the order of its rows.
 
-    A model without a column takes it from the first, if its rows were matched with those of the first. If it has the
-    column, matched rows must agree.
+    A model without a column takes it from the first, if its rows were matched with those of the first: `rows` has
+    them by the model's number. If it has the column, matched rows must agree.
     """
     first = {column: _column(names[0], predictions[0], column) for column in columns}
     shared = [first]
-    for name, model, (rows, _) in zip(names[1:], predictions[1:], pairings[1:], strict=True):
-        shared.append({column: _shared(name, model, rows, column, first[column]) for column in columns})
+    for number in range(1, len(names)):
+        one = names[number], predictions[number], rows.get(number)
+        shared.append({column: _shared(*one, column, first[column]) for column in columns})
     return shared
 
 

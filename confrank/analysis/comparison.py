@@ -1,14 +1,18 @@
 """Several models next to each other: metrics, intervals and paired differences."""
 
+from __future__ import annotations  # so that `help` shows signatures as they are written
+
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import Any, TypeVar
 
 import numpy as np
 
-from confrank.analysis.columns import Columns, Pairing, named_columns, shared_columns, weights_of
+from confrank.analysis.columns import Columns, named_columns, shared_columns, weights_of
 from confrank.analysis.groups import CELLS, COVERAGE, MOST_ROWS, Group, Grouping, grouping_of
-from confrank.analysis.model import Analysis, analyse
+from confrank.analysis.model import Analysis, Differences, analyse, as_dicts
 from confrank.errors import InputError, about, aligned, counted
 from confrank.metrics import (
     Interval,
@@ -20,14 +24,31 @@ from confrank.metrics import (
     sample_values,
 )
 from confrank.metrics.groups import rows_by_group
-from confrank.metrics.inputs import ArrayLike, Classes, Floats, as_weights, to_numpy
+from confrank.metrics.inputs import (
+    ArrayLike,
+    Classes,
+    HasArray,
+    as_weights,
+    column_names,
+    same_rows,
+    to_numpy,
+)
 from confrank.metrics.intervals import no_interval
 from confrank.metrics.resampling import NO_INTERVALS, default_resamples
-from confrank.predictions import Array, Predictions, as_predictions, pairing
+from confrank.predictions import Array, Predictions, as_predictions, pairing, read
 
 # With fewer resamples, a 95% interval means little and p cannot fall below 0.05.
 FEWEST_RESAMPLES = 100
-Resampled = dict[str, Floats]
+# A difference is clear if p is at most this, and it is beyond its interval.
+CLEAR = 0.05
+# What a lower and a higher value mean. A model with fewer errors has a lower AURC even if its confidence is random;
+# AUROC does not depend on how many are wrong.
+CLAIMS = {
+    "aurc": ("has fewer errors among the accepted", "has more errors among the accepted"),
+    "auroc": ("separates right from wrong worse", "separates right from wrong better"),
+}
+RAW = {"aurc": ("aurc", 1.0, 4), "auroc": ("auroc", 1.0, 4)}
+Model = Predictions | Mapping[str, Classes] | HasArray  # the last are data frames
 Progress = Callable[[int, int], None]
 Result = TypeVar("Result", Analysis, Group)
 
@@ -36,8 +57,8 @@ Result = TypeVar("Result", Analysis, Group)
 class Comparison:
     """Several models. Each property has one entry per model; differences are of each later model to the first.
 
-    Printed, it is a table of the metrics with their intervals, and of the differences, and one of each column of
-    groups.
+    Printed, it is a verdict on each pair of models, a table of the metrics with their intervals and of the
+    differences, and a table of each column of groups.
     """
 
     models: tuple[Analysis, ...]
@@ -54,9 +75,16 @@ class Comparison:
         return tuple(model.intervals for model in self.models)
 
     @property
-    def differences(self) -> tuple[dict[str, PairedDifference | None], ...]:
+    def differences(self) -> tuple[Differences, ...]:
         """Each later model minus the first, on the same samples; empty with weights, or where `pairings` says why."""
         return tuple(model.differences for model in self.models[1:])
+
+    @property
+    def pairs(self) -> dict[tuple[str, str], Differences]:
+        """The differences of each two models with the same samples, `pairs["new", "old"]` for `compare(old, new)`."""
+        names = [model.name for model in self.models]
+        found = [(one.name, names[other], gaps) for one in self.models for other, gaps in one.differences_to.items()]
+        return {(name, other): gaps for name, other, gaps in found}
 
     @property
     def pairings(self) -> tuple[str, ...]:
@@ -68,9 +96,18 @@ class Comparison:
         """By column, the groups of each model; empty without `by`."""
         return tuple(model.groups for model in self.models)
 
+    def as_dicts(self) -> list[dict[str, Any]]:
+        """For JSON: each model, with `difference_to` the models between it and the first, by name."""
+        results = {model.name: model.as_dict() for model in self.models}
+        for (name, other), gaps in self.pairs.items():
+            if other != self.models[0].name:
+                results[name].setdefault("difference_to", {})[other] = as_dicts(gaps)
+        return [*results.values()]
+
     def __repr__(self) -> str:
         first, compared = self.models[0].name, [model for model in self.models if model.differences]
-        rows = [["", *(model.name for model in self.models), *(f"{model.name} - {first}" for model in compared)]]
+        names = [model.name for model in self.models]
+        rows = [["", *names, *(f"{model.name} - {first}" for model in compared)]]
         for key in dict.fromkeys(key for metrics in self.metrics for key in metrics):
             values = [_with_limits(one.evaluation.metrics.get(key), one.intervals.get(key)) for one in self.models]
             found = [one.differences.get(key) for one in compared]
@@ -81,7 +118,8 @@ class Comparison:
             sources = [f"{model.name}: {model.source}" for model in self.models]
         note = ["in brackets: 95% intervals"] if any(self.intervals) else []
         note += [NO_INTERVALS] if self.models[0].weighted_by else []
-        return "\n".join([*sources, aligned(rows), *note, *map(self._groups, self.groups[0])])
+        said = pair_sentences(self.models, names)
+        return "\n".join([*sources, *said, aligned(rows), *note, *map(self._groups, self.groups[0])])
 
     def _groups(self, column: str) -> str:
         """The groups of a column after an empty line, the worst of the first model first."""
@@ -103,9 +141,53 @@ def _with_limits(value: float | None, limits: Interval | PairedDifference | None
     return text if limits is None else f"{text} [{limits.low:{sign}.4f}, {limits.high:{sign}.4f}]"
 
 
+def pair_sentences(
+    models: Sequence[Analysis],
+    names: Sequence[str],
+    shown: Mapping[str, tuple[str, float, int]] = RAW,
+) -> list[str]:
+    """Of each pair, who has fewer errors among the accepted, and who separates right from wrong better.
+
+    A difference is clear only beyond its interval, which is widened for several pairs as Bonferroni's would be.
+    `shown` are the heading, factor and digits of both metrics.
+    """
+    pairs = [(number, other) for number, model in enumerate(models) for other in model.differences_to]
+    if not pairs:
+        return []
+    level, normal = 1 - CLEAR / len(pairs), NormalDist()
+    reach = normal.inv_cdf((1 + level) / 2) / normal.inv_cdf(1 - CLEAR / 2)
+    sentences = []
+    for number, other in pairs:
+        for key, (heading, factor, digits) in shown.items():
+            gap, (less, more) = models[number].differences_to[other].get(key), CLAIMS[key]
+            if gap is None:
+                continue
+            value, low, high = (f"{limit * factor:+.{digits}f}" for limit in (gap.value, gap.low, gap.high))
+            said = f"No clear difference in {heading} between {names[number]} and {names[other]}: {value}"
+            claim, near = (less, gap.high) if gap.value < 0 else (more, gap.low)
+            if gap.p <= CLEAR and abs(gap.value) > reach * abs(gap.value - near):
+                said = f"{names[number]} {claim} than {names[other]}: its {heading} differs by {value}"
+            sentences.append(f"{said} (95% interval {low} to {high}, {p_text(gap.p, models[number].num_resamples)}).")
+    if len(pairs) > 1:
+        sentences.append(f"With {len(pairs)} pairs, a difference is clear beyond its {level:.1%} interval.")
+    return sentences
+
+
+def p_text(p: float, num_resamples: int) -> str:
+    """A p-value, or the least that so many resamples can show.
+
+    >>> p_text(0.5, 1000), p_text(2 / 1001, 1000), p_text(2 / 101, 100)
+    ('p = 0.5', 'p < 0.002', 'p < 0.02')
+    """
+    # Resamples may leave a metric undefined, so the least may be a little larger; the next p is twice as large.
+    if p * (num_resamples + 1) < 3:
+        return f"p < {math.ceil(1000 * p) / 1000:g}"
+    return f"p = {p:.2g}"
+
+
 def compare(
-    first: Predictions | Mapping[str, Classes],
-    *others: Predictions | Mapping[str, Classes],
+    first: Model,
+    *others: Model,
     by: Columns | None = None,
     sample_weight: str | ArrayLike | None = None,
     resamples: int | None = None,
@@ -115,12 +197,13 @@ def compare(
 ) -> Comparison:
     """Metrics, 95% intervals and paired differences of one or more models, as `confrank evaluate A B` gives them.
 
-    Each model is a `Predictions` or a mapping of arrays: what `evaluate` takes, and `index` or `key` to match rows
-    by. `resamples` is the number of bootstrap resamples: by default it depends on the number of rows, 0 means no
-    intervals and no differences.
-    `by` groups the rows: the name of a column in `Predictions.extra` or in the mapping, a list of such names, or
-    arrays by name (or a data frame), in the order of the first model's rows. `.groups` then has all of this for each
-    group, and the error rate among accepted at the threshold that accepts the share `coverage` of all predictions.
+    Each model is a data frame, a `Predictions` or a mapping of arrays: what `evaluate` takes, and `index` or `key` to
+    match rows by. `resamples` is the number of bootstrap resamples: by default it depends on the number of rows, 0
+    means no intervals and no differences.
+    `by` groups the rows: the name of a column in the frame, the mapping or `Predictions.extra`, a list of such names,
+    or arrays by name (or a data frame), in the order of the first model's rows. `.groups` then has all of this for
+    each group, and the error rate among accepted at the threshold that accepts the share `coverage` of all
+    predictions.
     `sample_weight` is the name of a column or an array [n]; with weights there are no intervals and no differences.
     `names` are those of the models, for tables and reports.
 
@@ -141,7 +224,7 @@ def compare(
             " them, as in sample_weight.rename('weight')"
         )
     named, given = [*columns, *weight_name], arrays | weights
-    predictions = [as_predictions(first, named, given), *(as_predictions(model, named) for model in others)]
+    predictions = [_predictions(first, named, given), *(_predictions(model, named) for model in others)]
     cells = {column: to_numpy(values) for column, values in given.items()}
     predictions[0] = replace(predictions[0], extra=predictions[0].extra | cells)
     names = _distinct_names(names, len(predictions))
@@ -150,6 +233,14 @@ def compare(
     return compare_samples(
         names, predictions, samples, resamples, seed, by=[*columns, *arrays], sample_weight=weight, coverage=coverage
     )
+
+
+def _predictions(model: Any, columns: Sequence[str], others: Mapping[str, Classes] | None = None) -> Predictions:
+    """A data frame with these columns, as far as it has them; or `as_predictions`."""
+    if (own := column_names(model)) is None:
+        return as_predictions(model, columns, others)
+    same_rows(model=model, **(others or {}))
+    return read(model, keep=[column for column in columns if column in own])
 
 
 def _distinct_names(names: Sequence[str] | None, num_models: int) -> list[str]:
@@ -194,29 +285,59 @@ def compare_samples(
     `on_progress` is called with the number of rows resampled so far and their total.
     """
     check_resamples(resamples)
-    pairings = [pairing(predictions[0], one) for one in predictions]
+    sets, reasons = _same_samples(predictions)
     if sample_weight is not None:
-        predictions, samples = _weighted(names, predictions, samples, pairings, sample_weight)
-        pairings, resamples = [pairing(predictions[0], one) for one in predictions], 0
-    columns = shared_columns(names, predictions, pairings, by)
-    models = []
-    for name, one, values in zip(names, predictions, samples, strict=True):
-        models.append(analyse(name, values, one.describe(), one.class_names, one.key_of, one.file_rows))
+        left, weighted = [], []
+        shared = shared_columns(names, predictions, sets[0], [sample_weight])
+        for name, one, values, cells in zip(names, predictions, samples, shared, strict=True):
+            with about(name):
+                weights = weights_of(cells[sample_weight], sample_weight)
+                weighted.append(values.weighted(weights))
+                left.append(one.select(as_weights(weights, len(one)) > 0))
+        predictions, samples, resamples = left, weighted, 0
+        sets, reasons = _same_samples(predictions)
+    columns = shared_columns(names, predictions, sets[0], by)
+    models: dict[int, Analysis] = {}
+    for number, (one, values) in enumerate(zip(predictions, samples, strict=True)):
+        model = analyse(names[number], values, one.describe(), one.class_names, one.key_of, one.file_rows)
+        models[number] = replace(model, pairing=reasons[number], weighted_by=sample_weight or "")
     counts = [default_resamples(len(values)) if resamples is None else resamples for values in samples]
     if on_progress is not None:
-        on_progress = _joined(on_progress, (1 + len(by)) * _num_resampled(samples, pairings, counts))
-    models = with_intervals(models, samples, pairings, counts, seed, on_progress)
-    if sample_weight is not None:
-        models = [replace(model, weighted_by=sample_weight) for model in models]
-    for column in by:
-        cells = [shared[column] for shared in columns]
-        models = _with_groups(models, samples, pairings, counts, seed, column, cells, coverage, on_progress)
-    return Comparison(tuple(models), tuple(samples), seed)
+        rows = sum(counts[next(iter(each))] * len(samples[number]) for each in sets for number in each)
+        on_progress = _joined(on_progress, (1 + len(by)) * rows)
+    for each in sets:
+        first = next(iter(each))
+        if not counts[first] and not by:
+            continue  # which spares copies of large arrays
+        options = counts[first], seed, on_progress
+        ordered = {number: samples[number].select(rows) for number, rows in each.items()}
+        found = with_intervals({number: models[number] for number in each}, ordered, *options)
+        for column in by:
+            groupings = _groupings(column, columns[first][column], ordered, coverage, *options)
+            for number, grouping in groupings.items():
+                found[number] = replace(found[number], groups=found[number].groups | {column: grouping})
+        models |= found
+    return Comparison(tuple(models.values()), tuple(samples), seed)
 
 
-def _num_resampled(samples: Sequence[Samples], pairings: Sequence[Pairing], num_resamples: Sequence[int]) -> int:
-    """How many rows are resampled for the intervals of all models; their groups of one column have as many."""
-    return sum(num_resamples[group[0]] * len(samples[number]) for group in _paired(pairings) for number in group)
+def _same_samples(predictions: Sequence[Predictions]) -> tuple[list[dict[int, Array]], list[str]]:
+    """The models with the same samples, by number with their rows in the order of the first of them.
+
+    And how each model was matched with the first of all, or why it was not.
+    """
+    sets: list[dict[int, Array]] = []
+    reasons = [""]
+    for number, model in enumerate(predictions):
+        for known in sets:
+            rows, reason = pairing(predictions[next(iter(known))], model)
+            if known is sets[0]:
+                reasons.append(reason)
+            if rows is not None:
+                known[number] = rows
+                break
+        else:
+            sets.append({number: np.arange(len(model))})
+    return sets, reasons
 
 
 def _joined(on_progress: Progress, total: int) -> Progress:
@@ -231,109 +352,52 @@ def _joined(on_progress: Progress, total: int) -> Progress:
     return advance
 
 
-def _weighted(
-    names: Sequence[str],
-    predictions: Sequence[Predictions],
-    samples: Sequence[Samples],
-    pairings: Sequence[Pairing],
-    column: str,
-) -> tuple[list[Predictions], list[Samples]]:
-    """The rows of weight above 0 of each model, with their weights."""
-    left, weighted = [], []
-    shared = shared_columns(names, predictions, pairings, [column])
-    for name, model, values, cells in zip(names, predictions, samples, shared, strict=True):
-        with about(name):
-            weights = weights_of(cells[column], column)
-            weighted.append(values.weighted(weights))
-            left.append(model.select(as_weights(weights, len(model)) > 0))
-    return left, weighted
-
-
-def _with_groups(
-    models: Sequence[Analysis],
-    samples: Sequence[Samples],
-    pairings: Sequence[Pairing],
-    num_resamples: Sequence[int],
-    seed: int,
-    column: str,
-    cells: Sequence[Array],
-    coverage: float,
-    on_progress: Progress | None,
-) -> list[Analysis]:
-    """Add the groups of one column; groups have as many resamples as the whole set, shared by paired models."""
-    results = list(models)
-    for group in _paired(pairings):
-        rows = rows_by_group(cells[group[0]], column)
-        aligned = [_aligned(samples[number], pairings[number][0]) for number in group]
-        groupings = [grouping_of(column, one, rows, coverage) for one in aligned]
-        counts, judged = [num_resamples[group[0]]] * len(group), []
-        for position, chosen in enumerate(rows.values()):
-            same = [(np.arange(len(chosen)), pairings[number][1]) for number in group]
-            found = [grouping.groups[position] for grouping in groupings]
-            selected = [one.select(chosen) for one in aligned]
-            judged.append(with_intervals(found, selected, same, counts, seed, on_progress))
-        for number, grouping, parts in zip(group, groupings, zip(*judged, strict=True), strict=True):
-            finished = replace(grouping, groups=parts)
-            results[number] = replace(results[number], groups=results[number].groups | {column: finished})
-    return results
-
-
-def _paired(pairings: Sequence[Pairing]) -> list[list[int]]:
-    """Numbers of models that have the same samples: first those paired with the first model, then each other one."""
-    paired = [number for number, (rows, _) in enumerate(pairings) if rows is not None]
-    return [paired, *([number] for number, (rows, _) in enumerate(pairings) if rows is None)]
+def _groupings(
+    column: str, cells: Array, samples: Mapping[int, Samples], coverage: float, *options: Any
+) -> dict[int, Grouping]:
+    """The groups of one column of each model with the same samples; `options` are those of `with_intervals`."""
+    rows = rows_by_group(cells, column)
+    groupings = {number: grouping_of(column, one, rows, coverage) for number, one in samples.items()}
+    groups: dict[int, list[Group]] = {number: [] for number in samples}
+    for position, chosen in enumerate(rows.values()):
+        found = {number: grouping.groups[position] for number, grouping in groupings.items()}
+        selected = {number: one.select(chosen) for number, one in samples.items()}
+        for number, group in with_intervals(found, selected, *options).items():
+            groups[number].append(group)
+    return {number: replace(one, groups=tuple(groups[number])) for number, one in groupings.items()}
 
 
 def with_intervals(
-    analyses: Sequence[Result],
-    samples: Sequence[Samples],
-    pairings: Sequence[Pairing],
-    num_resamples: Sequence[int],
+    analyses: Mapping[int, Result],
+    samples: Mapping[int, Samples],
+    num_resamples: int,
     seed: int = 0,
     on_progress: Progress | None = None,
-) -> list[Result]:
-    """Add intervals to each model, and differences to the first for those with the same samples.
+) -> dict[int, Result]:
+    """Add intervals to models with the same samples in the same order, and differences to each earlier one.
 
-    `pairings` gives, for each model, its rows in the order of the first model's (None if its samples differ);
-    `bootstrap` calls `on_progress`.
+    All share their resamples; `bootstrap` calls `on_progress`.
     """
-    resampled = _resampled(samples, pairings, num_resamples, seed, on_progress)
-    first, results = analyses[0].evaluation.metrics, []
-    for number, (model, (rows, reason)) in enumerate(zip(analyses, pairings, strict=True)):
+    if not num_resamples:
+        return dict(analyses)
+    drawn = bootstrap([*samples.values()], num_resamples, seed, on_progress)
+    resampled = dict(zip(samples, drawn, strict=True))
+    results = {}
+    for number, model in analyses.items():
         metrics = model.evaluation.metrics
-        changes: dict[str, Any] = {}
-        if number:
-            changes["pairing"] = reason
-        if number in resampled:
-            limits = intervals_of(samples[number], metrics, resampled[number], seed=seed)
-            missing = [key for key, value in metrics.items() if value is not None and limits[key] is None]
-            changes["intervals"] = limits
-            changes["no_intervals"] = {key: no_interval(key, samples[number]) for key in missing}
-            changes["num_resamples"] = num_resamples[number if rows is None else 0]
-            if number and rows is not None:
-                both = _aligned(samples[0], pairings[0][0]), _aligned(samples[number], rows)
-                changes["differences"] = paired_differences(
-                    resampled[0], resampled[number], first, metrics, samples=both
-                )
-        results.append(replace(model, **changes))
+        differences: dict[int, Differences] = {}
+        for other in [earlier for earlier in analyses if earlier < number]:
+            both, others = (samples[other], samples[number]), analyses[other].evaluation.metrics
+            differences[other] = paired_differences(
+                resampled[other], resampled[number], others, metrics, samples=both
+            )
+        limits = intervals_of(samples[number], metrics, resampled[number], seed=seed)
+        missing = [key for key, value in metrics.items() if value is not None and limits[key] is None]
+        results[number] = replace(
+            model,
+            intervals=limits,
+            no_intervals={key: no_interval(key, samples[number]) for key in missing},
+            num_resamples=num_resamples,
+            differences_to=differences,
+        )
     return results
-
-
-def _resampled(
-    samples: Sequence[Samples],
-    pairings: Sequence[Pairing],
-    num_resamples: Sequence[int],
-    seed: int,
-    on_progress: Progress | None,
-) -> dict[int, Resampled]:
-    """Resampled metrics by model number; models with the first one's samples share its resamples."""
-    values: dict[int, Resampled] = {}
-    for group in _paired(pairings):
-        if num_resamples[group[0]]:
-            aligned = [_aligned(samples[number], pairings[number][0]) for number in group]
-            values |= zip(group, bootstrap(aligned, num_resamples[group[0]], seed, on_progress), strict=True)
-    return values
-
-
-def _aligned(samples: Samples, rows: Array | None) -> Samples:
-    return samples if rows is None else samples.select(rows)

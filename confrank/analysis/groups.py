@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from confrank.analysis.model import thinned_curve
+from confrank.analysis.model import Differences, as_dicts, limits_of, thinned_curve
 from confrank.errors import aligned, counted, named
-from confrank.metrics import Evaluation, Interval, PairedDifference, RiskCoverageCurve, Samples, evaluation_of
+from confrank.metrics import Evaluation, Interval, RiskCoverageCurve, Samples, evaluation_of
 from confrank.metrics.curve import curve_of
 from confrank.metrics.groups import Acceptance, accepted_at
 from confrank.metrics.inputs import Ints
@@ -41,8 +41,12 @@ class Group:
     intervals: dict[str, Interval | None] = field(default_factory=dict)
     no_intervals: dict[str, str] = field(default_factory=dict)
     num_resamples: int = 0
-    differences: dict[str, PairedDifference | None] = field(default_factory=dict)
-    pairing: str = ""
+    differences_to: dict[int, Differences] = field(default_factory=dict)
+
+    @property
+    def differences(self) -> Differences:
+        """Those to the first model; empty if there are none."""
+        return self.differences_to.get(0, {})
 
     @property
     def risk_interval(self) -> tuple[float, float] | None:
@@ -66,7 +70,7 @@ class Group:
         result: dict[str, Any] = {
             "n": self.evaluation.num_samples,
             "metrics": self.evaluation.metrics,
-            "intervals": {key: limits and [limits.low, limits.high] for key, limits in self.intervals.items()},
+            "intervals": limits_of(self.intervals),
             "undefined": self.evaluation.undefined,
             "weight": self.weight,
             "risk_at_coverage": self.risk_at_coverage,
@@ -74,7 +78,7 @@ class Group:
             "too_small": self.too_small,
         }
         if self.differences:
-            result["difference_to_first"] = {key: gap and asdict(gap) for key, gap in self.differences.items()}
+            result["difference_to_first"] = as_dicts(self.differences)
         return result
 
 

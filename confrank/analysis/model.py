@@ -34,6 +34,7 @@ NUM_POINTS = 1000
 NUM_MISTAKES = 12
 NUM_BARS = 30
 Image = NDArray[np.uint8]
+Differences = dict[str, PairedDifference | None]
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,9 @@ class Analysis:
     """What a report says about one set of predictions.
 
     `curve` has about 1,000 points; `cheapest` has every threshold that is cheapest for some costs.
-    `differences` are to the first of several models, and `pairing` says how their rows were matched. `weighted_by`
-    is the column of sample weights, and `groups` are the groups of each column asked for.
+    `differences_to` are those to each earlier model with the same samples, by its number; `pairing` says how the
+    rows were matched with those of the first model. `weighted_by` is the column of sample weights, and `groups` are
+    the groups of each column asked for.
     """
 
     name: str
@@ -80,10 +82,15 @@ class Analysis:
     intervals: dict[str, Interval | None] = field(default_factory=dict)
     no_intervals: dict[str, str] = field(default_factory=dict)
     num_resamples: int = 0
-    differences: dict[str, PairedDifference | None] = field(default_factory=dict)
+    differences_to: dict[int, Differences] = field(default_factory=dict)
     pairing: str = ""
     weighted_by: str = ""
     groups: "dict[str, Grouping]" = field(default_factory=dict)
+
+    @property
+    def differences(self) -> Differences:
+        """Those to the first model; empty if there are none."""
+        return self.differences_to.get(0, {})
 
     def class_name(self, label: int) -> str:
         return class_text(self.class_names, label)
@@ -107,13 +114,13 @@ class Analysis:
             "num_resamples": self.num_resamples,
         }
         if self.intervals:
-            extra["intervals"] = {key: limits and [limits.low, limits.high] for key, limits in self.intervals.items()}
+            extra["intervals"] = limits_of(self.intervals)
             extra["no_interval"] = self.no_intervals
             extra["interval_methods"] = {key: limits.method for key, limits in self.intervals.items() if limits}
         if self.pairing:
             extra["pairing"] = self.pairing
         if self.differences:
-            extra["difference_to_first"] = {key: gap and asdict(gap) for key, gap in self.differences.items()}
+            extra["difference_to_first"] = as_dicts(self.differences)
         if self.weighted_by:
             extra |= {"weighted_by": self.weighted_by, "no_intervals": NO_INTERVALS}
         if self.groups:
@@ -122,6 +129,14 @@ class Analysis:
             extra["worst_group"] = {column: group and group.value for column, group in worst.items()}
         extra["classes"] = [{"name": self.class_name(one.label), **asdict(one)} for one in self.classes]
         return {"file": self.name, **self.evaluation.as_dict(), **extra}
+
+
+def limits_of(intervals: Mapping[str, Interval | None]) -> dict[str, Any]:
+    return {key: limits and [limits.low, limits.high] for key, limits in intervals.items()}
+
+
+def as_dicts(differences: Differences) -> dict[str, Any]:
+    return {key: gap and asdict(gap) for key, gap in differences.items()}
 
 
 def analyse(
@@ -138,6 +153,12 @@ def analyse(
     """
     probability, weight = samples.probability, samples.weight
     ranking = ranked(samples.confidence, samples.correct, weight)
+    mistakes = []
+    for row in confident_mistakes(samples, NUM_MISTAKES):
+        label = None if samples.label is None else int(samples.label[row])
+        prediction = None if samples.prediction is None else int(samples.prediction[row])
+        file_row = row if file_rows is None else int(file_rows[row])
+        mistakes.append(Mistake(file_row, float(samples.confidence[row]), label, prediction, key_of(row)))
     bins = None if probability is None else reliability_bins(probability, samples.correct, sample_weight=weight)
     return Analysis(
         name=name,
@@ -149,10 +170,7 @@ def analyse(
         histogram=histogram_of(samples),
         classes=class_summaries(samples),
         class_names=class_names,
-        mistakes=[
-            _mistake(samples, row, row if file_rows is None else int(file_rows[row]), key_of(row))
-            for row in confident_mistakes(samples, NUM_MISTAKES)
-        ],
+        mistakes=mistakes,
         mean_probability=None if probability is None else mean_of(probability.astype(np.float64, copy=False), weight),
     )
 
@@ -180,13 +198,6 @@ def histogram_of(samples: Samples) -> Histogram:
         weights = None if samples.weight is None else samples.weight[chosen]
         parts.append(np.histogram(scores[chosen], NUM_BARS, limits, weights=weights)[0])
     return Histogram(edges, *parts)
-
-
-def _mistake(samples: Samples, row: int, file_row: int, key: str | None) -> Mistake:
-    label, prediction = (
-        None if values is None else int(values[row]) for values in (samples.label, samples.prediction)
-    )
-    return Mistake(file_row, float(samples.confidence[row]), label, prediction, key)
 
 
 def with_images(analysis: Analysis, images: Mapping[int, Image]) -> Analysis:

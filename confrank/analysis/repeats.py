@@ -94,11 +94,11 @@ class Repeats:
         values = self._values(key)[method]
         return summarise(values) if values else None
 
-    def difference(self, method: str, key: str) -> Difference | None:
-        """A method minus the first, paired by seed, with its standard error."""
+    def difference(self, method: str, key: str, other: str | None = None) -> Difference | None:
+        """A method minus another, the first by default, paired by seed, with its standard error."""
         values = self._values(key)
-        first = next(iter(values.values()))
-        return paired_difference(first, values[method]) if first else None
+        known = values[next(iter(values)) if other is None else other]
+        return paired_difference(known, values[method]) if known else None
 
     def _values(self, key: str) -> dict[str, list[float]]:
         """By method, a metric of each seed in which all methods define it."""

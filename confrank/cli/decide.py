@@ -204,9 +204,10 @@ def scores(
     output.write({"file": file, **numbers})
     console = make_console()
     say(console, f"read {predictions.describe()}", *samples.notes)
+    say(console, *words.choice_lines(choice))
     console.print(words.scores_table(choice))
     given = [] if predictions.confidence is None else [words.given_line(samples.select(choice.judged.rows))]
-    say(console, *words.choice_lines(choice), *given, *saved)
+    say(console, *given, *saved)
     count = choice.judged.num_resamples
     note = f"in brackets: 95% intervals, those that need it from {count:,} resamples"
     notes = [note if count else "no intervals per score; --resamples 200 computes them"]

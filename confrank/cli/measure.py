@@ -58,6 +58,7 @@ def demo(*, seeds: Count = 6, epochs: Whole = 200, out: OutFolder = Path("demo")
     from confrank.environment import keep_freed_memory
     from confrank.report.plots import comparison_figure
     from confrank.report.progress import epoch_bar
+    from confrank.report.repeats import repeats_verdict
     from confrank.report.table import repeats_table
     from confrank.runs.outputs import folder_path
     from confrank.study import demo as study
@@ -73,6 +74,8 @@ def demo(*, seeds: Count = 6, epochs: Whole = 200, out: OutFolder = Path("demo")
         study.run_demo(configs, out, on_epoch=bar.advance, on_note=say_once(console))
     test, held_out = study.load_samples(configs, out), study.load_samples(configs, out, "holdout")
     repeats, figure = repeats_of(test), out / "demo.png"
+    if seeds > 1:
+        say(console, *repeats_verdict(repeats))
     console.print(repeats_table(repeats, f"digits, three-layer perceptron, {counted(seeds, 'seed')}, test split"))
     comparison_figure(test, figure, f"digits, mean of {counted(seeds, 'seed')}")
     say(console, f"figure: {figure}; runs: {out}")
@@ -175,7 +178,7 @@ def evaluate(
         compared = compare_sources(
             sources, resamples, seed, by=columns, sample_weight=weight, coverage=coverage, on_progress=advance
         )
-    models, written = list(compared.models), list[str]()
+    written = list[str]()
     # Files first, since a reader of the output may close the pipe after a few lines.
     if figure:
         from confrank.report.plots import comparison_figure
@@ -183,21 +186,21 @@ def evaluate(
         names = short_names([item.name for item in sources])
         comparison_figure({name: [one] for name, one in zip(names, compared.samples, strict=True)}, figure)
         written.append(f"figure: {figure}")
-    results = [model.as_dict() for model in models]
+    results = compared.as_dicts()
     output.write(results[0] if len(results) == 1 else results)
     if output.json:
         written.append(f"numbers: {output.json}")
     if folder:
         from confrank.report.plots import paper_figures
 
-        written.append(f"figures: {', '.join(map(str, paper_figures(models, folder)))}")
+        written.append(f"figures: {', '.join(map(str, paper_figures(compared.models, folder)))}")
     if report:
         decision = None if shown is None else _decision_of(shown, Path(str(policy)), sources[0])
         written += write_page(compared, sources, report, root, decision=decision)
     for item in sources:
         say(console, f"{item.name}: read {item.predictions.describe()}")
         say(console, *item.predictions.dependence_notes("the intervals do not hold"))
-    _print_models(console, models)
+    _print_models(console, compared.models)
     say(console, *written)
 
 
@@ -220,20 +223,20 @@ def compare_sources(sources: Sequence[Source], resamples: int | None, seed: int,
     return compare_samples(names, [item.predictions for item in sources], samples, resamples, seed, **options)
 
 
-def _print_models(console: "Console", models: "list[Analysis]") -> None:
+def _print_models(console: "Console", models: "Sequence[Analysis]") -> None:
     from confrank.predictions.joining import IN_BOTH
     from confrank.report.groups import group_lines, group_table, threshold_sentence
     from confrank.report.table import difference_table, evaluation_table, interval_note
     from confrank.report.verdict import comparisons, confidence_sentences, footnotes
 
-    evaluations = {model.name: model.evaluation for model in models}
-    console.print(evaluation_table(evaluations, {model.name: model.intervals for model in models}))
+    say(console, *comparisons(models))
     for model in models:
         prefix = f"{model.name}: " if len(models) > 1 else ""
         say(console, *(prefix + sentence for sentence in confidence_sentences(model)))
-    differences = {model.name: model.differences for model in models if model.differences}
-    if differences:
-        console.print(difference_table(differences, models[0].name))
+    evaluations = {model.name: model.evaluation for model in models}
+    console.print(evaluation_table(evaluations, {model.name: model.intervals for model in models}))
+    if any(model.differences for model in models):
+        console.print(difference_table(models))
     for model in models:
         for grouping in model.groups.values():
             console.print(group_table(grouping, model.name if len(models) > 1 else ""))
@@ -244,7 +247,7 @@ def _print_models(console: "Console", models: "list[Analysis]") -> None:
         say(console, "--common compares the rows that all files have")
     known = any(model.num_resamples or model.weighted_by for model in models)
     remedy = "" if known else "; --resamples 200 computes them"
-    say(console, *comparisons(models), *footnotes(evaluations.items()), interval_note(models) + remedy, style="dim")
+    say(console, *footnotes(evaluations.items()), interval_note(models) + remedy, style="dim")
 
 
 def write_page(

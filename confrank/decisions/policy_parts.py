@@ -93,6 +93,9 @@ class ScorePart:
     date: str = ""
     slot = "score"
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.name.replace("_", "-"))
+
 
 @dataclass(frozen=True)
 class ThresholdPart:

@@ -2,20 +2,11 @@
 
 from confrank.metrics.calibration import ReliabilityBins, adaptive_ece, classwise_ece, ece, reliability_bins
 from confrank.metrics.curve import RiskCoverageCurve, coverage_at_risk, risk_at_coverage, risk_coverage_curve
-from confrank.metrics.evaluation import KEYS, Evaluation, evaluate, evaluation_of
+from confrank.metrics.evaluation import KEYS, Evaluation, evaluation_of
 from confrank.metrics.groups import ClassSummary, class_summaries
 from confrank.metrics.inputs import ArrayLike, at_or_above
 from confrank.metrics.intervals import Interval, IntervalMethod, ece_interval, intervals_of
-from confrank.metrics.ranking_metrics import (
-    AurcEstimator,
-    augrc,
-    aupr_error,
-    aurc,
-    auroc,
-    e_aurc,
-    fpr_at_tpr,
-    naurc,
-)
+from confrank.metrics.ranking_metrics import AurcEstimator, augrc, aupr_error, aurc, auroc, e_aurc, fpr_at_tpr, naurc
 from confrank.metrics.resampling import PairedDifference, bootstrap, paired_differences
 from confrank.metrics.samples import Samples, accuracy, brier, nll, sample_values
 from confrank.metrics.separation import AuprEstimator, Detection, RocCurve, detection, roc_curve
@@ -51,7 +42,6 @@ __all__ = [
     "e_aurc",
     "ece",
     "ece_interval",
-    "evaluate",
     "evaluation_of",
     "fpr_at_tpr",
     "intervals_of",

@@ -1,12 +1,10 @@
 """All metrics of one set of predictions, as far as the given arrays define them."""
 
-import warnings
 from dataclasses import asdict, dataclass, field
 
 from confrank.errors import aligned, counted
 from confrank.metrics import calibration, ranking, ranking_metrics
-from confrank.metrics.inputs import ArrayLike, Classes
-from confrank.metrics.samples import LOGITS_LIKE_PROBABILITIES, Samples, certain_note, mean_of, sample_values
+from confrank.metrics.samples import Samples, certain_note, mean_of
 
 KEYS = ("acc", "aurc", "e_aurc", "naurc", "augrc", "aupr_error", "fpr95", "auroc", "ece", "nll", "brier")
 
@@ -36,48 +34,6 @@ class Evaluation:
             for key, value in self.metrics.items()
         ]
         return "\n".join([counted(self.num_samples, "prediction") + classes, aligned(values), *self.notes])
-
-
-def evaluate(
-    *,
-    logits: ArrayLike | None = None,
-    probabilities: ArrayLike | None = None,
-    label: Classes | None = None,
-    confidence: ArrayLike | None = None,
-    correct: ArrayLike | None = None,
-    prediction: Classes | None = None,
-    classes: Classes | None = None,
-    sample_weight: ArrayLike | None = None,
-) -> Evaluation:
-    """Every metric that the given arrays define.
-
-    Give `label` [n] with `logits` or `probabilities` [n, K], or `confidence` [n] with `correct` [n] (or with
-    `label` and `prediction` [n]). If you give a table and `confidence`, the ranking metrics use `confidence`, and
-    ECE, NLL and Brier use the table. With `sample_weight` [n], each prediction counts with its weight.
-    Labels and predictions are class numbers or names. `classes` [K] names the columns of the table in their order, as
-    `model.classes_` does in scikit-learn; a data frame does so itself. Rows of pandas must agree in their index.
-    Rows of rounded probabilities (sums within 0.01 of 1, or more for many classes) are divided by their sum; logits
-    that look like probabilities raise a warning.
-
-    >>> result = evaluate(probabilities=[[0.75, 0.25], [0.5, 0.5]], label=[0, 1])
-    >>> result.metrics["acc"], result.metrics["aurc"], result.metrics["brier"]
-    (0.5, 0.25, 0.3125)
-    >>> evaluate(confidence=[3.0, 7.5], correct=[True, True]).undefined["ece"]
-    'confidence is outside [0, 1]: it is a score, not a probability'
-    """
-    samples = sample_values(
-        logits=logits,
-        probabilities=probabilities,
-        label=label,
-        confidence=confidence,
-        correct=correct,
-        prediction=prediction,
-        classes=classes,
-        sample_weight=sample_weight,
-    )
-    if LOGITS_LIKE_PROBABILITIES in samples.notes:
-        warnings.warn(LOGITS_LIKE_PROBABILITIES, stacklevel=2)
-    return evaluation_of(samples)
 
 
 def evaluation_of(

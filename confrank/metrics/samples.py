@@ -5,8 +5,9 @@ The table [n, K] is read once; everything else uses arrays [n].
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from confrank.metrics.inputs import (
     class_numbers,
     labels_for,
     names_of_classes,
+    offenders,
     same_length,
     same_rows,
     to_numpy,
@@ -41,6 +43,17 @@ from confrank.metrics.inputs import (
 LOGITS_LIKE_PROBABILITIES = (
     "these logits look like probabilities (nonnegative, each row sums to 1); if they are, give them as probabilities"
 )
+
+# What other libraries call the arguments of `evaluate`.
+OTHER_NAMES = {
+    "label": ("labels", "y", "y_true", "target", "targets", "truth"),
+    "probabilities": ("y_prob", "y_proba", "y_score", "proba", "probs", "probability"),
+    "logits": ("logit",),
+    "confidence": ("confidences", "score", "scores"),
+    "prediction": ("y_pred", "pred", "preds", "predictions", "predicted"),
+    "classes": ("class_names",),
+    "sample_weight": ("sample_weights", "weight", "weights"),
+}
 
 
 @dataclass(frozen=True)
@@ -150,6 +163,21 @@ def sample_values(
     return samples if sample_weight is None else samples.weighted(sample_weight)
 
 
+def unknown_name(names: Sequence[str], known: Sequence[str]) -> ValueError:
+    """An error for names of arrays that are not known, with the known name that each may mean.
+
+    >>> unknown_name(["y_true"], ["label", "probabilities"])
+    ValueError("expected arrays among label, probabilities, but got 'y_true'; use label instead of y_true")
+    """
+    remedies = []
+    for name in names:
+        meant = [one for one, others in OTHER_NAMES.items() if name.lower() in others]
+        meant = [one for one in meant or get_close_matches(name, known, n=1) if one in known]
+        remedies += [f"use {one} instead of {name}" for one in meant]
+    problem = f"expected arrays among {', '.join(known)}, but got {', '.join(map(repr, names))}"
+    return ValueError("; ".join([problem, *remedies]))
+
+
 def _from_scores(classes: Mapping[str, Array], confidence: ArrayLike | None, correct: ArrayLike | None) -> Samples:
     """The samples of a confidence, and of `correct` or both classes, label and prediction; without a table."""
     if len(classes) == 2:
@@ -218,13 +246,35 @@ def _probability(table: Array, prediction: Array, *, is_logits: bool) -> Array:
 
 
 def _checked_table(values: ArrayLike, *, is_logits: bool) -> tuple[Array, list[str]]:
-    """Logits or probabilities [n, K], and notes about them."""
+    """Logits or probabilities [n, K], and notes about them; values [n] are those of class 1 of two."""
+    values = both_classes(values, is_logits=is_logits)
     if is_logits:
         table = as_table(values, "logits")
         return table, [LOGITS_LIKE_PROBABILITIES] if are_distributions(table) else []
     table, divided = as_distributions(values)
     note = f"{divided:,} of {len(table):,} rows of probabilities were rounded and have been divided by their sum"
     return table, [note] if divided else []
+
+
+def both_classes(values: ArrayLike, *, is_logits: bool) -> Array:
+    """A table [n, 2] from the probabilities or logits [n] of class 1; another table as it is.
+
+    >>> both_classes([0.25, 1.0], is_logits=False).tolist(), both_classes([[2.0], [-1.0]], is_logits=True).tolist()
+    ([[0.75, 0.25], [0.0, 1.0]], [[0.0, 2.0], [0.0, -1.0]])
+    """
+    table = to_numpy(values)
+    if table.shape[1:] not in ((), (1,)) or table.ndim == 0:
+        return table
+    second = as_scores(table.reshape(-1), "logits" if is_logits else "probabilities").astype(np.float64)
+    if is_logits:
+        return np.stack([np.zeros_like(second), second], axis=1)
+    wrong = (second < 0) | (second > 1)
+    if wrong.any():
+        raise ValueError(
+            f"expected probabilities of class 1 within [0, 1], but got {offenders(second, wrong)}; scores before a"
+            " sigmoid are logits"
+        )
+    return np.stack([1 - second, second], axis=1)
 
 
 def _from_table(

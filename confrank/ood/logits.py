@@ -45,6 +45,7 @@ class LogitDetector:
     name: str = "energy"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.name.replace("_", "-"))
         if self.name not in LOGIT_SCORES:
             raise ValueError(f"expected a score among {', '.join(LOGIT_SCORES)}, but got {self.name!r}")
 

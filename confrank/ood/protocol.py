@@ -22,6 +22,7 @@ class Protocol:
     batch_size: int = 500
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "detectors", tuple(name.replace("_", "-") for name in self.detectors))
         for name in self.detectors:
             if name not in DETECTORS:
                 raise ValueError(f"expected detectors among {', '.join(DETECTORS)}, but got {name!r}")

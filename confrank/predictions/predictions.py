@@ -28,6 +28,7 @@ from confrank.metrics.inputs import (
     same_rows,
     to_numpy,
 )
+from confrank.metrics.samples import both_classes, unknown_name
 
 Array = NDArray[Any]
 ARRAYS = ("logits", "probabilities", "label", "prediction", "confidence", "correct", "index", "key")
@@ -177,11 +178,13 @@ def as_predictions(
         got = type(model).__name__
         raise ValueError(f"expected arrays by name, but got {got}; read a data frame by confrank.predictions.read")
     if unknown := [name for name in model if name not in (*ARRAYS, "classes", *columns)]:
-        raise ValueError(f"expected arrays among {', '.join(ARRAYS)}, but got {', '.join(map(repr, unknown))}")
+        raise unknown_name(unknown, [*ARRAYS, "classes"])
     given = {name: values for name, values in model.items() if name != "classes"}
     same_rows(**(given | dict(others or {})))
     arrays: dict[str, Any] = {name: to_numpy(values) for name, values in given.items()}
     table = model.get("logits", model.get("probabilities"))
+    for kind in arrays.keys() & {"logits", "probabilities"}:
+        arrays[kind] = both_classes(arrays[kind], is_logits=kind == "logits")
     extra = {name: values for name, values in arrays.items() if name in columns}
     classes: dict[str, Any] = {name: arrays.pop(name) for name in ("label", "prediction") if name in arrays}
     names = names_of_classes(table, model.get("classes"))

@@ -2,6 +2,7 @@
 
 import base64
 import io
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -13,17 +14,17 @@ from markupsafe import Markup
 from PIL import Image
 
 from confrank import __version__
-from confrank.analysis import COVERAGE, Analysis, Comparison, Histogram, Mistake, Repeats
+from confrank.analysis import CLEAR, COVERAGE, Analysis, Comparison, Histogram, Mistake, Repeats, p_text
 from confrank.errors import counted
 from confrank.files import write_atomically
-from confrank.metrics import ClassSummary, PairedDifference, RiskCoverageCurve
+from confrank.metrics import ClassSummary, RiskCoverageCurve
 from confrank.report import svg
 from confrank.report.colours import colour_numbers
 from confrank.report.content_policy import content_policy
 from confrank.report.groups import groups_section
 from confrank.report.names import shortened, with_short_names
 from confrank.report.repeats import repeats_charts, repeats_rows, repeats_verdict
-from confrank.report.scales import GROUP_METRICS, SHOWN, keys_of, metric_cell, p_text, shown
+from confrank.report.scales import GROUP_METRICS, SHOWN, keys_of, metric_cell, shown
 from confrank.report.verdict import comparisons, ece_note, footnotes, inversion_warning, percent, verdict
 
 FOLDER = Path(__file__).parent / "template"
@@ -136,7 +137,7 @@ def _unbroken(text: str) -> str:
     >>> _unbroken("1.5 to 2, p = 0.3")
     '1.5 to\xa02, p\xa0=\xa00.3'
     """
-    return text.replace(" to ", " to\N{NO-BREAK SPACE}").replace("p = ", "p\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}")
+    return re.sub(r"(?<= to) |(?<=\bp) (?=[=<] )|(?<=\bp [=<]) ", "\N{NO-BREAK SPACE}", text)
 
 
 def _points(item: Analysis, colour: int) -> dict[str, Any]:
@@ -261,17 +262,18 @@ def _metric_row(key: str, models: Sequence[Analysis]) -> dict[str, Any]:
         "lower": how.lower_is_better,
         "meaning": how.meaning,
         "cells": [metric_cell(key, item.evaluation, item.intervals) for item in models],
-        "gaps": [_gap(key, item.differences.get(key)) for item in models[1:]],
+        "gaps": [_gap(key, item) for item in models[1:]],
     }
 
 
-def _gap(key: str, gap: PairedDifference | None) -> dict[str, str] | None:
+def _gap(key: str, item: Analysis) -> dict[str, str] | None:
+    gap, how = item.differences.get(key), SHOWN[key]
     if gap is None:
         return None
-    factor, better = SHOWN[key].factor, (gap.value < 0) == SHOWN[key].lower_is_better and gap.value != 0
+    better = (gap.value < 0) == how.lower_is_better
     return {
-        "value": f"{gap.value * factor:+.2f}",
-        "limits": f"{gap.low * factor:+.2f} to {gap.high * factor:+.2f}",
-        "p": p_text(gap.p),
-        "kind": "even" if gap.p > 0.05 else "better" if better else "worse",
+        "value": f"{gap.value * how.factor:+.2f}",
+        "limits": f"{gap.low * how.factor:+.2f} to {gap.high * how.factor:+.2f}",
+        "p": p_text(gap.p, item.num_resamples),
+        "kind": "even" if gap.p > CLEAR else "better" if better else "worse",
     }

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from confrank.analysis import Repeats
+from confrank.analysis import CLAIMS, Repeats
 from confrank.analysis.repeats import GRID, Difference
 from confrank.report import svg
 from confrank.report.colours import colour_numbers
@@ -41,14 +41,15 @@ def repeats_rows(repeats: Repeats) -> list[RepeatsRow]:
 
 def _row(repeats: Repeats, key: str) -> RepeatsRow:
     how = SHOWN[key]
-    summaries = [repeats.summary(name, key) for name in repeats.evaluations]
     gaps = [repeats.difference(name, key) for name in list(repeats.evaluations)[1:]]
-    return RepeatsRow(
-        how.heading,
-        "↓" if how.lower_is_better else "↑",
-        ["-" if one is None else with_spread(one.mean, one.std, how.factor, mark=" ± ") for one in summaries],
-        [_gap(key, one) for one in gaps],
-    )
+    arrow = "↓" if how.lower_is_better else "↑"
+    return RepeatsRow(how.heading, arrow, _means(repeats, key), [_gap(key, one) for one in gaps])
+
+
+def _means(repeats: Repeats, key: str) -> list[str]:
+    summaries = [repeats.summary(name, key) for name in repeats.evaluations]
+    factor = SHOWN[key].factor
+    return ["-" if one is None else with_spread(one.mean, one.std, factor, mark=" ± ") for one in summaries]
 
 
 def _gap(key: str, gap: Difference | None) -> Gap:
@@ -61,17 +62,18 @@ def _gap(key: str, gap: Difference | None) -> Gap:
 
 
 def repeats_verdict(repeats: Repeats) -> list[str]:
-    """Does each later method have fewer errors among the accepted than the first? One sentence each, by AURC."""
-    row, (first, *others) = _row(repeats, "aurc"), repeats.evaluations
-    sentences = []
-    for number, (name, gap) in enumerate(zip(others, row.gaps, strict=True), start=1):
-        values = f"{row.heading} {row.values[number]} against {row.values[0]}, paired difference {gap.text}"
-        if gap.is_clear:
-            word = "fewer" if gap.is_better else "more"
-            start = f"Over {repeats.num_seeds} seeds, {name} has {word} errors among the accepted than {first}"
-        else:
-            start = f"Over {repeats.num_seeds} seeds, no clear difference between {name} and {first}"
-        sentences.append(f"{start}: {values}.")
+    """Which of each two methods has fewer errors among the accepted, and which separates right from wrong better."""
+    names, sentences = [*repeats.evaluations], []
+    for number, name in enumerate(names):
+        for before, other in enumerate(names[:number]):
+            for key, (less, more) in CLAIMS.items():
+                difference, means = repeats.difference(name, key, other), _means(repeats, key)
+                gap, heading = _gap(key, difference), SHOWN[key].heading
+                said = f"no clear difference in {heading} between {name} and {other}"
+                if difference is not None and gap.is_clear:
+                    said = f"{name} {less if difference.mean < 0 else more} than {other}"
+                values = f"{heading} {means[number]} against {means[before]}, paired difference {gap.text}"
+                sentences.append(f"Over {repeats.num_seeds} seeds, {said}: {values}.")
     return sentences
 
 

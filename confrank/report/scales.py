@@ -77,14 +77,6 @@ def metric_cell(key: str, evaluation: Evaluation, intervals: Mapping[str, Interv
     }
 
 
-def p_text(p: float) -> str:
-    """
-    >>> p_text(0.00199), p_text(0.5)
-    ('p = 0.002', 'p = 0.5')
-    """
-    return f"p = {p:.2g}"
-
-
 def with_spread(mean: float, spread: float | None, factor: float = 1, *, mark: str = "±", sign: str = "") -> str:
     """
     >>> with_spread(0.0713, 0.0002, 1000), with_spread(0.5, None, sign="+")

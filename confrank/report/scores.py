@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.text import Text
 
+from confrank.analysis.model import limits_of
 from confrank.errors import counted
 from confrank.metrics import Samples, aurc
 from confrank.report.scales import SHOWN, metric_text, shown
@@ -77,9 +78,7 @@ def choice_as_dict(choice: Choice) -> dict[str, Any]:
         name: {
             "parameters": {key: value for key, value in choice.fitted[name].items() if not isinstance(value, list)},
             "metrics": metrics,
-            "intervals": {
-                key: limits and [limits.low, limits.high] for key, limits in judged.intervals.get(name, {}).items()
-            },
+            "intervals": limits_of(judged.intervals.get(name, {})),
         }
         for name, metrics in judged.metrics.items()
     }

@@ -8,14 +8,14 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Column, Table
 from rich.text import Text
 
-from confrank.analysis import Analysis, Repeats
+from confrank.analysis import Analysis, Repeats, p_text
 from confrank.analysis.repeats import summarise
 from confrank.errors import class_text
-from confrank.metrics import Evaluation, Interval, PairedDifference, Samples
+from confrank.metrics import Evaluation, Interval, Samples
 from confrank.metrics.resampling import NO_INTERVALS
 from confrank.predictions import Predictions
 from confrank.report.repeats import repeats_rows
-from confrank.report.scales import SHOWN, keys_of, metric_text, p_text, with_spread
+from confrank.report.scales import SHOWN, keys_of, metric_text, with_spread
 from confrank.report.verdict import ece_note
 
 # Characters that a name or a word of a heading gets at least, and the prose in a column of meanings.
@@ -119,20 +119,25 @@ def seeds_table(evaluations: Mapping[str, Evaluation], title: str) -> NumbersTab
     return NumbersTable(["metric", *evaluations, "mean ± sd"], rows, title, caption)
 
 
-def difference_table(differences: Mapping[str, Mapping[str, PairedDifference | None]], first: str) -> NumbersTable:
+def difference_table(models: Sequence[Analysis]) -> NumbersTable:
     """Paired differences to the first model, with intervals and p-values."""
-    caption = "95% interval in brackets; two-sided bootstrap p-value"
+    first, *others = models
+    compared = [model for model in others if model.differences]
     rows = []
     for key, how in SHOWN.items():
-        if any(key in gaps for gaps in differences.values()):
-            rows.append([how.heading, *(_gap(how.factor, gaps.get(key)) for gaps in differences.values())])
-    return NumbersTable(["metric", *differences], rows, f"difference to {first}", caption)
-
-
-def _gap(factor: float, gap: PairedDifference | None) -> str:
-    if gap is None:
-        return "-"
-    return f"{gap.value * factor:+.3f} ({gap.low * factor:+.2f}, {gap.high * factor:+.2f}) {p_text(gap.p)}"
+        if not any(key in model.differences for model in compared):
+            continue
+        cells = [how.heading]
+        for model in compared:
+            gap = model.differences.get(key)
+            if gap is None:
+                cells.append("-")
+                continue
+            value, low, high = (number * how.factor for number in (gap.value, gap.low, gap.high))
+            cells.append(f"{value:+.3f} ({low:+.2f}, {high:+.2f}) {p_text(gap.p, model.num_resamples)}")
+        rows.append(cells)
+    caption = "95% interval in brackets; two-sided bootstrap p-value"
+    return NumbersTable(["metric", *(model.name for model in compared)], rows, f"difference to {first.name}", caption)
 
 
 def interval_note(models: Sequence[Analysis]) -> str:

@@ -5,19 +5,12 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from confrank.analysis import COVERAGE, Analysis
+from confrank.analysis import CLAIMS, COVERAGE, Analysis, pair_sentences
 from confrank.errors import counted
 from confrank.metrics import Evaluation, RiskCoverageCurve
 from confrank.report.names import shortened
-from confrank.report.scales import SHOWN, p_text, shown
+from confrank.report.scales import SHOWN, shown
 
-CLEAR = 0.05
-# What a lower and a higher value mean. A model with fewer errors has a lower AURC even if its confidence is random;
-# AUROC does not depend on how many are wrong.
-CLAIMS = {
-    "aurc": ("has fewer errors among the accepted", "has more errors among the accepted"),
-    "auroc": ("separates right from wrong worse", "separates right from wrong better"),
-}
 ROUNDING = 1e-10  # a share of weight that is all, or nothing, may differ from it by less than this, in per cent
 AURC = SHOWN["aurc"].heading
 
@@ -121,25 +114,14 @@ def _calibration(claimed: float, accuracy: float) -> str:
 
 
 def comparisons(models: Sequence[Analysis]) -> list[str]:
-    """For each later model, its paired differences in AURC and AUROC to the first, or why there are none."""
-    first, sentences = shortened(models[0].name), []
-    for model in models[1:]:
-        name = shortened(model.name)
+    """What the paired differences of each two models say, and why models are not compared with the first."""
+    names = [shortened(model.name) for model in models]
+    sentences = pair_sentences(models, names, {key: (SHOWN[key].heading, SHOWN[key].factor, 2) for key in CLAIMS})
+    for name, model in zip(names[1:], models[1:], strict=True):
         if not model.differences:
             reason = model.pairing if model.num_resamples else "no resamples were drawn"
             reason = "rows have weights" if model.weighted_by else reason
-            sentences.append(f"{name} and {first} are not compared pair by pair ({reason}).")
-            continue
-        for key, (less, more) in CLAIMS.items():
-            gap, how = model.differences.get(key), SHOWN[key]
-            if gap is None:
-                continue
-            value, low, high = (f"{number * how.factor:+.2f}" for number in (gap.value, gap.low, gap.high))
-            pair = f"No clear difference in {how.heading} between {name} and {first}: {value}"
-            if gap.p <= CLEAR and not gap.low <= 0 <= gap.high:
-                claim = less if gap.value < 0 else more
-                pair = f"{name} {claim} than {first}: its {how.heading} differs by {value}"
-            sentences.append(f"{pair} (95% interval {low} to {high}, {p_text(gap.p)}).")
+            sentences.append(f"{name} and {names[0]} are not compared pair by pair ({reason}).")
     return sentences
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from confrank.data import DataSet, Split
 from confrank.environment import default_device
-from confrank.metrics import evaluate
+from confrank.evaluation import evaluate
 from confrank.metrics.inputs import Floats
 from confrank.runs.trained import TrainedOn, load_run
 from confrank.study.results import extend_result, is_of_run, load_result

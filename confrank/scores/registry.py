@@ -97,15 +97,15 @@ def score(
 ) -> Floats:
     """The score of each row [n], higher = surer, from logits or probabilities [n, K].
 
-    `p-norm` needs `p`, `max-probability-temperature` needs `temperature`, and `relu` needs `matrix`: `choose` and
-    `fit` give them. `gen` takes `gamma` and `top`.
+    Names are written with `-` or `_`. `p-norm` needs `p`, `max-probability-temperature` needs `temperature`, and
+    `relu` needs `matrix`: `choose` and `fit` give them. `gen` takes `gamma` and `top`.
 
     >>> score("margin", probabilities=[[0.5, 0.375, 0.125], [0.25, 0.5, 0.25]]).tolist()
     [0.125, 0.25]
     >>> score("p-norm", logits=[[3.0, 0.0, 0.0]], p=1).tolist()
     [0.5]
     """
-    table = table_of(logits, probabilities)
+    table, name = table_of(logits, probabilities), name.replace("_", "-")
     checked = check(name, table, parameters)
     return scored(table, np.arange(len(table)), {name: checked})[name]
 
@@ -122,7 +122,7 @@ def fit(
     >>> fit("p-norm", logits=[[3.0, 1.0, 0.0], [2.0, 1.9, 0.0]], correct=[True, False])
     {'p': None}
     """
-    table, flags = table_of(logits, probabilities), as_flags(correct)
+    table, flags, name = table_of(logits, probabilities), as_flags(correct), name.replace("_", "-")
     same_length(correct=flags, predictions=table.values)
     known(name, table)
     return plain(fitted(name, table, flags, np.arange(len(table))))

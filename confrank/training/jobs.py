@@ -19,7 +19,7 @@ from confrank.errors import InputError
 from confrank.files import Lock, holder_path, is_leftover, is_lock, packed, remove_leftovers, write_atomically
 from confrank.method_facts import aes_epochs
 from confrank.methods import get as get_method
-from confrank.metrics import Evaluation, evaluate
+from confrank.metrics import Evaluation, evaluation_of, sample_values
 from confrank.models import OtherWeightsError
 from confrank.predictions import Predictions, save_predictions
 from confrank.provenance import Provenance
@@ -64,7 +64,7 @@ class Job:
         if wants_metrics or wants_snapshot:
             predictions = self.predict("test", self.data.test)
             if wants_metrics:
-                record["test"] = evaluate(**predictions.evaluation_inputs()).metrics
+                record["test"] = evaluation_of(sample_values(**predictions.evaluation_inputs())).metrics
             if wants_snapshot:
                 save_predictions(self.folder.snapshot(epoch), predictions)
         self.log.append(record)
@@ -85,7 +85,8 @@ class Job:
         """Predict and evaluate the test and held-out splits, and write the counts of the history."""
         splits = {"test": self.data.test} | ({"holdout": self.held_out} if self.held_out else {})
         predictions = {name: self.predict(name, split) for name, split in splits.items()}
-        evaluations = {name: evaluate(**each.evaluation_inputs()) for name, each in predictions.items()}
+        samples = {name: sample_values(**each.evaluation_inputs()) for name, each in predictions.items()}
+        evaluations = {name: evaluation_of(each) for name, each in samples.items()}
         for name, evaluation in evaluations.items():
             save_predictions(self.folder.predictions(name), predictions[name])
             content = json.dumps(evaluation.as_dict(), indent=1) + "\n"
