@@ -143,7 +143,7 @@ def ood(
         show(line)
 
 
-ACTIVE = actions("research", "active", "Choose what to label next, in your own pool or the paper's experiment.")
+ACTIVE = actions("research", "active", "Choose what to label next, in your pool or in the experiment.")
 
 
 @command(
