@@ -156,7 +156,10 @@ def test_a_policy_answers_as_it_does_on_the_predictions(run, pictures, tmp_path,
         (["--images", "nowhere"], "expected a folder of images, but nowhere does not exist"),
         (["--images", ""], "expected a folder for --images, but got nothing"),
         (["--images", "empty"], "expected PNG, JPEG, WebP or BMP images in empty, but there are none"),
-        (["--images", "new", "--out", "answers.txt"], "expected --out to end in .csv, but got answers.txt"),
+        (
+            ["--images", "new", "--out", "answers.txt"],
+            "expected --out to name a file ending in .csv, but got answers.txt",
+        ),
         (
             ["--images", "new", "--out", "mine.csv"],
             "expected a new file, or one that this command wrote, but mine.csv",

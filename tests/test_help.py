@@ -96,3 +96,20 @@ def test_the_reference_has_every_command_with_all_its_options():
         assert f"confrank {name}" in text
         for argument in app.assemble_argument_collection():
             assert argument.children or argument.name in text
+
+
+def test_a_plain_evaluate_imports_only_what_it_needs(tmp_path):
+    (tmp_path / "p.csv").write_text("confidence,correct\n" + "0.9,1\n0.8,0\n0.7,1\n" * 20)
+    code = f"""
+import sys, confrank.cli as c
+try:
+    c.main(["evaluate", {str(tmp_path / "p.csv")!r}, "--resamples", "0"])
+except SystemExit as stop:
+    assert stop.code == 0
+packages = {{name.partition(".")[0] for name in sys.modules}}
+print(sorted({{"torch", "matplotlib", "sklearn", "scipy", "jinja2", "PIL"}} & packages))
+rooms = {{name.split(".")[1] for name in sys.modules if name.startswith("confrank.")}}
+print(sorted({{"decisions", "data", "models", "training", "study", "ood", "active", "scores"}} & rooms))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-2:] == ["[]", "[]"]

@@ -125,7 +125,7 @@ def _switched(command: App, words: list[str]) -> list[str]:
     """The words with `--flag true` and `--flag false` written as one; an error if an option is unknown."""
     arguments = command.assemble_argument_collection()
     known = [name for one in arguments for name in one.names]
-    switches = [name for one in arguments if one.is_flag() for name in one.names]
+    switches = [name for one in arguments if bool in (one.hint, *get_args(one.hint)) for name in one.names]
     joined: list[str] = []
     for word in words:
         flag = word.partition("=")[0]

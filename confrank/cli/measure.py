@@ -60,13 +60,13 @@ def demo(*, seeds: Count = 6, epochs: Whole = 200, out: OutFolder = Path("demo")
     from confrank.report.progress import epoch_bar
     from confrank.report.repeats import repeats_verdict
     from confrank.report.table import repeats_table
-    from confrank.runs.outputs import folder_path
+    from confrank.runs.outputs import check_folder
     from confrank.study import demo as study
 
     # A second thread gains little for a network this small, and on a busy machine it slows training down.
     torch.set_num_threads(1)
     keep_freed_memory()
-    folder_path(str(out))
+    check_folder(out)
     console = make_console(lasting=True)
     configs = study.demo_configs(range(seeds), epochs)
     say(console, f"training {len(configs)} small networks on noisy 8x8 digits; finished runs in {out} are reused")
@@ -131,10 +131,10 @@ def evaluate(
     from confrank.analysis import check_resamples
     from confrank.predictions.joining import are_parts
     from confrank.report.names import chart_paths, short_names
-    from confrank.runs.outputs import folder_path, keep_inputs, keep_out_of_data
+    from confrank.runs.outputs import check_folder, keep_inputs, keep_out_of_data
 
     check_resamples(resamples)
-    folder = None if figures is None else folder_path(str(figures))
+    folder = None if figures is None else check_folder(figures)
     charts = [] if folder is None else chart_paths(folder)
     keep_inputs([*files, *map(predictions_path, files), reading.truth, policy], figure, report, output.json, *charts)
     shown = _policy_for_page(policy, report, files)

@@ -116,6 +116,8 @@ def _path_ending_in(*suffixes: str, stream: bool = False) -> Callable[[Any, Sequ
         path, flag = Path(tokens[0].value), tokens[0].keyword
         if not tokens[0].value:
             raise ValueError("expected a path to write, but got an empty one")
+        if path.is_dir():
+            raise ValueError(f"expected a file to write, but {path} is a folder; name a file in it")
         if path.suffix not in suffixes and not (stream and is_stream(path)):
             endings = " or ".join(filter(None, [", ".join(suffixes[:-1]), suffixes[-1]]))
             raise ValueError(f"expected {flag} to name a file ending in {endings}, but got {path}")

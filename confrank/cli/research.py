@@ -101,7 +101,7 @@ def ood(
     from confrank.files import is_stream, write_atomically
     from confrank.report.detection_plots import detection_figures
     from confrank.report.paper_table import render
-    from confrank.runs.outputs import folder_path, keep_inputs, keep_out_of_data
+    from confrank.runs.outputs import check_folder, keep_inputs, keep_out_of_data
     from confrank.study import against as study
     from confrank.study.ood import by_group, detection_json, ood_cells
     from confrank.training.loop import EAGER
@@ -109,7 +109,7 @@ def ood(
     # A table that is piped somewhere has the output to itself.
     show = partial(print, file=sys.stdout if format == "terminal" else sys.stderr, flush=True)
     # Check everything that can be checked before the long part.
-    folder = None if figures is None else folder_path(str(figures))
+    folder = None if figures is None else check_folder(figures)
     keep_inputs([*runs, *against], json)
     keep_out_of_data([*runs, *against], folder)
     opened = study.against(
@@ -143,7 +143,7 @@ def ood(
         show(line)
 
 
-ACTIVE = actions("research", "active", "Choose what to label next, in your own pool or the paper's experiment.")
+ACTIVE = actions("research", "active", "Choose what to label next, in your pool or in the experiment.")
 
 
 @command(
@@ -198,15 +198,15 @@ def run(
     from confrank.active.strategies import STRATEGIES, get
     from confrank.config import short_name
     from confrank.report.progress import epoch_bar
-    from confrank.runs.outputs import folder_path, keep_inputs
+    from confrank.runs.outputs import check_folder, keep_inputs
 
     names = [*STRATEGIES] if strategy in (None, ["all"]) else strategy or []
     methods = {name: get(name).method for name in names}
     experiment = Experiment(dataset, model, stages, per_stage, subset, epochs, batch_size, lr, weight_decay)
     stem = f"{short_name(dataset)}-{model.replace(':', '.')}"
-    folder = folder_path(str(out or f"runs/active-{stem}"))
+    folder = check_folder(out or Path(f"runs/active-{stem}"))
     picture, console = figure or folder / "curves.png", make_console(lasting=True)
-    numbers = (folder if results is None else folder_path(str(results))) / f"{stem}.json"
+    numbers = (folder if results is None else check_folder(results)) / f"{stem}.json"
     keep_inputs([], picture, numbers)
     check_results(numbers, folder, experiment.settings(), names, range(trials), stages)
     runs = trials * (len({*methods.values()}) + (stages - 1) * len(methods))
@@ -522,7 +522,7 @@ def _study_runs(
     """Train runs, average them, and test them against out-sets."""
     from confrank.data.published import locate
     from confrank.report.progress import epoch_bar
-    from confrank.runs.outputs import folder_path
+    from confrank.runs.outputs import check_folder
     from confrank.study.catalogue import narrowed
     from confrank.study.comparison import ALL, comparison_cells
     from confrank.study.plan import missing_data, plan
@@ -531,7 +531,7 @@ def _study_runs(
     out, results, weights, root = places
     wanted, console = plan(*narrowed(name, **chosen, root=root)), make_console(lasting=True)
     if weights is not None:
-        folder_path(str(weights))
+        check_folder(weights)
     wanted.check(out, results, weights)
     to_train = wanted.to_train(out, results)
     for line in plan_lines(wanted, out, results):

@@ -265,14 +265,14 @@ def _predict_split(
     from confrank.predictions import save_predictions
     from confrank.report.progress import sample_bar
     from confrank.runs.folder import RunFolder
-    from confrank.runs.outputs import csv_path, keep_inputs, safetensors_path
+    from confrank.runs.outputs import check_file, keep_inputs
     from confrank.runs.trained import predict as predict_split
 
     if rule is not None:
-        out = csv_path(str(given or "answers.csv"))
+        out = check_file(given or Path("answers.csv"), ".csv")
         check_answers(out)
     elif given is not None:
-        out = safetensors_path(str(given))
+        out = check_file(given, ".safetensors")
     elif run.suffix == ".safetensors":
         out = run.with_name(f"{run.stem}-{split}-predictions.safetensors")
     else:
@@ -304,12 +304,12 @@ def _classify(
     from confrank.decisions.answers import check_answers, write_answers
     from confrank.files import write_atomically
     from confrank.report.progress import sample_bar
-    from confrank.runs.outputs import csv_path, keep_inputs
+    from confrank.runs.outputs import check_file, keep_inputs
 
     if not source:
         raise ValueError(f"expected a {'folder' if kind == 'images' else 'file'} for --{kind}, but got nothing")
     threshold, rule = accepting
-    out = csv_path(str(given or "answers.csv"))
+    out = check_file(given or Path("answers.csv"), ".csv")
     keep_inputs(inputs, out)
     check_answers(out)
     chosen, console = device_of(device), make_console()

@@ -2,54 +2,32 @@
 
 import json
 import os
-from collections.abc import Callable, Iterable
-from functools import wraps
+from collections.abc import Iterable
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Protocol, cast, overload
+from typing import Any
 
 
-class PathOf(Protocol):
-    """The path that a flag names; None if the flag was not given."""
-
-    @overload
-    def __call__(self, name: str) -> Path: ...
-    @overload
-    def __call__(self, name: None) -> None: ...
-
-
-def _if_given(path_of: Callable[[str], Path]) -> PathOf:
-    @wraps(path_of)
-    def path_or_none(name: str | None) -> Path | None:
-        if name == "":
-            raise ValueError("expected a path to write, but got an empty one")
-        return None if name is None else path_of(name)
-
-    return cast(PathOf, path_or_none)
-
-
-@_if_given
-def folder_path(name: str) -> Path:
+def check_folder(path: Path) -> Path:
     """The path of a folder to write files in; raises if that is impossible."""
-    path = Path(name)
     if path.exists() and not path.is_dir():
-        raise ValueError(f"expected a folder to write in, but {name} is a file; choose another path")
-    _check_writable(path, name)
+        raise ValueError(f"expected a folder to write in, but {path} is a file; choose another path")
+    _check_writable(path, str(path))
     return path
 
 
-@_if_given
-def file_path(name: str) -> Path:
-    """The path of a file to write; raises if it cannot be written."""
+def check_file(path: Path, *suffixes: str) -> Path:
+    """The path of a file to write, with one of these endings if any are given; raises if it cannot be written."""
     from confrank.files import is_stream
 
-    path = Path(name)
     if path.is_dir():
-        raise ValueError(f"expected a file to write, but {name} is a folder; name a file in it")
+        raise ValueError(f"expected a file to write, but {path} is a folder; name a file in it")
+    if suffixes and path.suffix not in suffixes:
+        raise ValueError(f"expected --out to name a file ending in {' or '.join(suffixes)}, but got {path}")
     if not is_stream(path):
-        _check_writable(path.absolute().parent, name)
+        _check_writable(path.absolute().parent, str(path))
         if path.exists() and not os.access(path, os.W_OK):
-            raise ValueError(f"expected a file to write, but {name} is read-only; choose another path")
+            raise ValueError(f"expected a file to write, but {path} is read-only; choose another path")
     return path
 
 
@@ -60,30 +38,6 @@ def _check_writable(folder: Path, name: str) -> None:
         raise ValueError(f"expected a folder to write {name} in, but {existing} is a file; choose another path")
     if not os.access(existing, os.W_OK):
         raise ValueError(f"expected a folder to write {name} in, but {existing} is read-only; choose another path")
-
-
-def _ending_in(*suffixes: str, expected: str, streams: bool = False) -> PathOf:
-    """A function that gives the path of a file to write with one of these endings, or of a pipe or device."""
-
-    @_if_given
-    def path_of(name: str) -> Path:
-        from confrank.files import is_stream
-
-        path = file_path(name)
-        if path.suffix not in suffixes and not (streams and is_stream(path)):
-            raise ValueError(f"expected {expected}, but got {name}")
-        return path
-
-    return path_of
-
-
-json_path = _ending_in(".json", expected="--json to name a file ending in .json", streams=True)
-json_policy_path = _ending_in(".json", expected="--policy to name a file ending in .json")
-csv_path = _ending_in(".csv", expected="--out to end in .csv")
-safetensors_path = _ending_in(".safetensors", expected="--out to end in .safetensors")
-calibrated_path = _ending_in(".safetensors", ".csv", expected="--out to end in .safetensors or .csv")
-picture_path = _ending_in(".png", ".svg", ".pdf", expected="a figure ending in .png, .svg or .pdf")
-page_path = _ending_in(".html", ".htm", expected="a page ending in .html")
 
 
 def write_json(path: Path | None, values: Any) -> None:
@@ -102,7 +56,7 @@ def keep_inputs(inputs: Iterable[str | Path | None], *outputs: Path | None) -> N
     from confrank.files import is_stream
 
     for file in filter(None, outputs):
-        file_path(str(file))
+        check_file(file)
     given = [Path(path) for path in inputs if path is not None]
     read = [one for path in given for one in _protected_files(path) if one.exists()]
     for output in outputs:
