@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 def _evaluate_arguments(parser: Parser) -> None:
-    files = "predictions (.csv, .tsv, .json, .jsonl, also compressed; .parquet, .arrow, .xlsx, .npz, .npy, .pt,"
+    files = "predictions (.csv, .tsv, .json, .jsonl, also compressed; .parquet, .arrow, .npz, .npy, .pt,"
     files += " .safetensors), folders of the parts of a file, or run folders"
     parser.add_argument("files", type=str, nargs="+", metavar="FILE", help=files)
     add_reading(parser)
