@@ -8,7 +8,6 @@ kernel's. Files are in the page cache. `--scale 0.01` takes a hundredth of the r
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -20,11 +19,14 @@ import pyarrow as pa
 from pyarrow import csv, parquet
 
 READ = """
-import resource, sys, time
+import sys, time
+from pathlib import Path
 from confrank.predictions import read
 started = time.process_time()
 assert len(read(sys.argv[1])) == int(sys.argv[2])
-print(time.process_time() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3)
+seconds = time.process_time() - started
+(line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+print(seconds, int(line.split()[1]) / 1e3)
 """
 
 
@@ -53,8 +55,7 @@ def main() -> None:
             for _ in range(arguments.repeats):
                 for checkout, runs in found.items():
                     command = [sys.executable, "-c", READ, str(path), str(rows)]
-                    environment = os.environ | {"PYTHONPATH": checkout}
-                    output = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+                    output = subprocess.run(command, capture_output=True, text=True, check=True, cwd=checkout)
                     runs.append([float(number) for number in output.stdout.split()])
             for checkout, runs in found.items():
                 seconds, peak = (statistics.median(values) for values in zip(*runs, strict=True))

@@ -151,7 +151,7 @@ def archive(*names):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", archive("label.npy"), "this looks like a binary file, so give a text file"),
+        ("a.csv", archive("label.npy"), "expected text in UTF-8, but "),
         ("a.csv", gzip.compress(CSV.encode()), "expected text in UTF-8, but line 1 holds byte 0x8b"),
         ("a.npz", CSV.encode(), "expected an npz archive of arrays, but it cannot be read: File is not a zip file"),
         ("a.parquet", CSV.encode(), "expected a .parquet file, but it cannot be read: Parquet magic bytes not found"),

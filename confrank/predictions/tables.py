@@ -582,14 +582,13 @@ def _gathered(batches: Any, wanted: Wanted) -> Columns:
 def _keys(column: Any) -> Array | None:
     """Words [n] as bytes, without a dictionary; None if these are others."""
     import pyarrow as pa
-    from pyarrow import compute
 
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         return None
-    words = np.array(column.fill_null("").cast(pa.large_binary()).to_pylist(), dtype=object)
-    is_odd = compute.match_substring_regex(column.fill_null(""), "^[' ]")
-    for row in np.flatnonzero(is_odd.to_numpy(zero_copy_only=False)):
-        words[row] = _plain_word(words[row].decode()).encode()
+    words = np.array(column.cast(pa.large_binary()).to_pylist(), dtype=object)
+    for row, word in enumerate(words.tolist()):
+        if word is None or word[:1] == b"'" or word[:1] == b" ":
+            words[row] = _plain_word((word or b"").decode()).encode()
     return words
 
 
@@ -621,9 +620,11 @@ def _values(column: Any, name: str, known: dict[str, int]) -> Array:
             column = column.indices.fill_null(len(numbers) - 1)
         else:
             column = column.indices
-        codes: Array = numbers[column.to_numpy(zero_copy_only=False)]
+        codes: Array = numbers[np.from_dlpack(column)]
         return codes
-    values: Array = column.to_numpy(zero_copy_only=False)
+    is_plain = not (column.null_count or pa.types.is_boolean(kind))
+    # The other way imports pandas if it is there.
+    values: Array = np.from_dlpack(column) if is_plain else column.to_numpy(zero_copy_only=False)
     return values
 
 
