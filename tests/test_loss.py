@@ -9,6 +9,7 @@ from torch.utils.data import TensorDataset
 from confrank import CorrectnessHistory, CorrectnessRanking, CorrectnessRankingLoss, evaluate
 from confrank.confidence import CONFIDENCES, get
 from confrank.loss import ranking_loss
+from confrank.metrics import nll
 
 
 def naive_ranking_loss(confidence, rate):
@@ -242,7 +243,7 @@ def test_common_mistakes_say_what_to_do():
             lambda: CorrectnessRankingLoss(history, class_weight=[1.0, 2.0, 3.0])
         ),
         r"or use label.argmax\(1\) if they are one-hot": lambda: criterion(logits, one_hot, index),
-        "for a binary classifier give both columns": lambda: evaluate(probabilities=np.full(6, 0.7), label=label > 0),
+        "for a binary classifier give both columns": lambda: nll(np.full(6, 0.7), label > 0),
         "give their names in the order of the columns": lambda: evaluate(logits=logits, label=["a", "b", "c"] * 2),
     }
     for message, mistake in mistakes.items():

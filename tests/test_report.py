@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from confrank import compare, evaluate
-from confrank.analysis import Repeats, histogram_of
+from confrank.analysis import Repeats, histogram_of, repeats_of
 from confrank.config import RunConfig
 from confrank.metrics import Interval, Samples, reliability_bins, sample_values
 from confrank.recipes import settings
@@ -16,6 +16,7 @@ from confrank.report import epochs, plots
 from confrank.report.colours import COLOURS
 from confrank.report.events import Events, events_figure
 from confrank.report.plots import comparison_figure
+from confrank.report.repeats import repeats_verdict
 from confrank.report.scales import SHOWN, shown
 from confrank.report.table import NumbersTable, difference_table, evaluation_table, repeats_table, seeds_table
 from confrank.study.figures import labels_of as report_labels
@@ -255,4 +256,22 @@ def test_runs_are_labelled_by_what_differs():
         "old small baseline",
         "new small baseline",
         "old mlp baseline lrdrops0.5 adamw",
+    ]
+
+
+def test_the_verdict_over_seeds_makes_two_claims_of_each_pair():
+    """Of three methods, b has fewer errors and c better scores; the scores of a and b are noise."""
+    runs = {"a": [], "b": [], "c": []}
+    for seed in range(6):
+        random = np.random.default_rng(seed)
+        for name, accuracy, skill in (("a", 0.7, 0), ("b", 0.9, 0), ("c", 0.7, 2)):
+            right = random.random(2000) < accuracy
+            runs[name].append(Samples(random.normal(size=2000) + skill * right, right))
+    said = [sentence.removeprefix("Over 6 seeds, ").split(":")[0] for sentence in repeats_verdict(repeats_of(runs))]
+    assert said[0] == "b has fewer errors among the accepted than a"
+    assert said[2] == "c has fewer errors among the accepted than a"
+    assert said[1::2] == [
+        "no clear difference in AUROC % between b and a",
+        "c separates right from wrong better than a",
+        "c separates right from wrong better than b",
     ]

@@ -113,7 +113,7 @@ def evaluate(
     """Measure how well confidence ranks predictions, and its calibration.
 
     Args:
-        files: predictions (.csv, .tsv, .json, .jsonl, also compressed; .parquet, .arrow, .xlsx, .npz, .npy, .pt,
+        files: predictions (.csv, .tsv, .json, .jsonl, also compressed; .parquet, .arrow, .npz, .npy, .pt,
             .safetensors), folders of the parts of a file, or run folders
         show: print the role of each column and the first rows, then stop
         common: compare the rows that all files have, by the column that identifies them, and count the others
