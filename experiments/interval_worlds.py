@@ -28,13 +28,12 @@ from scipy.special import expit, logit
 
 from confrank.metrics import Samples, bootstrap, evaluation_of, intervals_of, sample_values
 from confrank.metrics.areas import best_aurc
-from confrank.metrics.calibration import bin_edges, bin_index
 
 Floats = NDArray[np.float64]
 Drawn = tuple[Floats, Floats]  # the confidence and the chance of being wrong of each row
 Row = dict[str, Any]
 AREAS = ("aurc", "e_aurc", "augrc")
-KEYS = (*AREAS, "naurc", "acc", "fpr95", "auroc", "aupr_error", "ece", "nll_correct", "brier_correct")
+KEYS = (*AREAS, "naurc", "acc", "fpr95", "auroc", "aupr_error", "nll_correct", "brier_correct")
 # Expected errors over which a table takes the lowest and the highest coverage.
 ERRORS = ((2, 19), (20, 99), (100, 800))
 POPULATION, CLUSTERS, CLUSTER_SIZE = 1_000_000, 100, 20
@@ -117,7 +116,6 @@ def truth(draw: Callable[[int, np.random.Generator], Drawn]) -> dict[str, float]
     point = int((rights >= 0.95 * rights[-1]).argmax())
     flagged = np.cumsum(sizes[::-1])[::-1]
     precision = np.cumsum(errors[::-1])[::-1] / flagged
-    gaps = np.bincount(bin_index(confidence, bin_edges(15)), weights=1 - wrong - confidence)
     nearest = np.finfo(float).tiny
     return {
         "acc": 1 - error_rate,
@@ -128,7 +126,6 @@ def truth(draw: Callable[[int, np.random.Generator], Drawn]) -> dict[str, float]
         "fpr95": float(all_errors[point] / all_errors[-1]),
         "auroc": float(won / (rights[-1] * all_errors[-1])),
         "aupr_error": float(errors @ precision / all_errors[-1]),
-        "ece": float(np.abs(gaps).sum() / POPULATION),
         "nll_correct": float(
             -(
                 (1 - wrong) * np.log(np.maximum(confidence, nearest))
@@ -229,7 +226,6 @@ SHOWN = {
     "fpr95": "FPR-95%-TPR",
     "auroc": "AUROC",
     "aupr_error": "AUPR-Error",
-    "ece": "ECE",
     "nll_correct": "NLL of being right",
     "brier_correct": "Brier of being right",
 }
