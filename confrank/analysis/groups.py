@@ -69,6 +69,7 @@ class Group:
             "metrics": self.evaluation.metrics,
             "intervals": {key: limits and [limits.low, limits.high] for key, limits in self.intervals.items()},
             "undefined": self.evaluation.undefined,
+            "no_interval": self.no_intervals,
             "weight": self.weight,
             "risk_at_coverage": self.risk_at_coverage,
             "at_threshold": at_threshold,
