@@ -93,14 +93,14 @@ def test_the_intervals_hold_in_every_world():
             assert one["covered"] >= 0.92
 
 
-def test_only_missing_worlds_and_metrics_are_measured(tmp_path, monkeypatch, capsys):
-    path = tmp_path / "results.jsonl"
-    path.write_text("".join(f"{line}\n" for line in IN_WORLDS.read_text().splitlines() if '"aurc"' not in line))
-    flags = ["--repetitions", "2", "--sizes", "50"]
-    monkeypatch.setattr(sys, "argv", ["interval_worlds.py", str(path), *flags])
+def test_only_missing_metrics_of_a_world_are_measured(tmp_path, monkeypatch):
+    path, missing = tmp_path / "results.jsonl", ("three values", 50, "naurc")
+    cells = [json.loads(line) for line in IN_WORLDS.read_text().splitlines()]
+    known = [one for one in cells if (one["world"], one["n"], one["metric"]) != missing]
+    path.write_text("".join(json.dumps(one) + "\n" for one in known))
     before = path.read_text()
+    monkeypatch.setattr(sys, "argv", ["interval_worlds.py", str(path), "--repetitions", "2"])
     WORLDS.main()
     assert path.read_text().startswith(before)
-    added = [json.loads(line) for line in path.read_text()[len(before) :].splitlines()]
-    assert {one["metric"] for one in added} == {"aurc"} and {one["n"] for one in added} == {50, 2000}
-    assert len(added) == len(WORLDS.WORLDS) + 2
+    (added,) = [json.loads(line) for line in path.read_text()[len(before) :].splitlines()]
+    assert (added["world"], added["n"], added["metric"], added["repetitions"]) == (*missing, 2)

@@ -72,6 +72,7 @@ class Group:
             "metrics": self.evaluation.metrics,
             "intervals": limits_of(self.intervals),
             "undefined": self.evaluation.undefined,
+            "no_interval": self.no_intervals,
             "weight": self.weight,
             "risk_at_coverage": self.risk_at_coverage,
             "at_threshold": at_threshold,

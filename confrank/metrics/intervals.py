@@ -76,7 +76,8 @@ def intervals_of(
     ranking = ranked(samples.confidence, samples.correct)
     found: dict[str, Interval | None] = {}
     if samples.cluster is None:
-        found = {"acc": _accuracy_interval(ranking, level), "fpr95": fpr_interval(ranking, level=level)}
+        low, high = wilson(np.array(ranking.num_correct), int(ranking.num_samples), level)
+        found = {"acc": Interval(float(low), float(high), "Wilson"), "fpr95": fpr_interval(ranking, level=level)}
         found |= area_intervals(ranking, level)
         if samples.probability is not None and "ece" in metrics:
             found["ece"] = ece_interval(samples.probability, samples.correct, level=level, seed=seed)
@@ -111,21 +112,16 @@ def area_intervals(ranking: AnyRanking, level: float = 0.95) -> dict[str, Interv
     generalised = _counted(ranking, lambda before, after: (size - (before + after + 1) / 2 + 1) / size**2)
     num_wrong = ranking.num_wrong
     risk = _Counted(num_wrong / size, num_wrong / size**2, 1 / size, 1 / size**2, int(num_wrong))
-    value, excess = area.errors, area.errors - float(best_aurc(np.array(risk.errors)))
+    least = float(best_aurc(np.array(risk.errors)))
     reaches = []
     for limit, risk_limit in zip(area.limits(level), risk.limits(level), strict=True):
-        a, b = abs(value - limit), abs(value - excess - float(best_aurc(np.array(risk_limit))))
+        a, b = abs(area.errors - limit), abs(least - float(best_aurc(np.array(risk_limit))))
         # The two move together: errors that weigh the same change both by the same numbers of errors.
         reaches.append(math.sqrt(max(0.0, a**2 + b**2 - 2 * area.evenness * a * b)))
-    return {
-        "aurc": _within_1(area.limits(level)),
-        "e_aurc": Interval(max(0.0, excess - reaches[0]), min(1.0, excess + reaches[1]), "gamma"),
-        "augrc": _within_1(generalised.limits(level)),
-    }
-
-
-def _within_1(limits: tuple[float, float]) -> Interval:
-    return Interval(min(limits[0], 1.0), min(limits[1], 1.0), "gamma")
+    excess = area.errors - least
+    limits = {"aurc": area.limits(level), "e_aurc": (excess - reaches[0], excess + reaches[1])}
+    limits["augrc"] = generalised.limits(level)
+    return {key: Interval(max(0.0, low), min(1.0, high), "gamma") for key, (low, high) in limits.items()}
 
 
 @dataclass(frozen=True)
@@ -214,11 +210,6 @@ def _gamma_share(value: float, shape: float) -> float:
         change = c * d
         fraction *= change
     return 1 - front * fraction
-
-
-def _accuracy_interval(ranking: AnyRanking, level: float) -> Interval:
-    low, high = wilson(np.array(ranking.num_correct), int(ranking.num_samples), level)
-    return Interval(float(low), float(high), "Wilson")
 
 
 def wilson(count: Array, size: int, level: float = 0.95) -> tuple[Floats, Floats]:
