@@ -15,7 +15,9 @@ METRICS = json.loads((OLD / "run" / "metrics.json").read_text())["metrics"]
 
 
 def metrics_of(predictions):
-    return evaluate(**predictions.evaluation_inputs()).metrics
+    """The metrics that a run of then wrote; there are more now."""
+    metrics = evaluate(**predictions.evaluation_inputs()).metrics
+    return {key: metrics[key] for key in METRICS}
 
 
 @pytest.fixture
@@ -40,7 +42,8 @@ def test_training_recognises_an_old_run_as_finished(run, command, capsys):
     weights = (run / "checkpoint" / "000002-000000" / "weights.safetensors").read_bytes()
     command("train", "--config", run / "config.yaml", "--out", run)
     assert (run / "checkpoint" / "000002-000000" / "weights.safetensors").read_bytes() == weights
-    assert json.loads((run / "metrics.json").read_text())["metrics"] == pytest.approx(METRICS, abs=1e-5)
+    metrics = json.loads((run / "metrics.json").read_text())["metrics"]
+    assert {key: metrics[key] for key in METRICS} == pytest.approx(METRICS, abs=1e-5)
 
 
 def test_old_weights_predict_like_their_run(tmp_path, command):

@@ -569,11 +569,14 @@ def test_page_and_figures_have_the_same_colours():
 
 
 def test_each_method_strategy_and_detector_has_its_colour():
-    shared = {"crl-entropy-stretched", "crl-margin-stretched"}  # rarely drawn: the colour of the plain method
+    # Rarely drawn: the colour of the plain method.
+    shared = {
+        "crl-entropy-stretched": "crl-entropy", "crl-margin-stretched": "crl-margin",
+        "aleatoric-mc-mean-logits": "aleatoric-mc",
+    }  # fmt: skip
     named = [name for name in METHODS if name not in shared]
     assert {*colours.METHOD_NAMES} >= {*named, *(f"ensemble-{name}" for name in named if "crl" in name)}
-    for name in shared:
-        plain = name.removesuffix("-stretched")
+    for name, plain in shared.items():
         assert colours_of([name]) == colours_of([plain])
         assert len({*colours_of([plain, name])}) == 2
     assert {*colours.STRATEGY_NAMES} == {*STRATEGIES}
