@@ -312,7 +312,8 @@ def test_rows_that_share_an_id_are_pointed_out(tmp_path, capsys, command):
     """As several images of one patient, which are not independent."""
     rows = "".join(f"p{row // 4},{row % 3},{row % 3 if row % 9 else 1},0.{90 - row % 40}\n" for row in range(400))
     (tmp_path / "a.csv").write_text(f"id,label,prediction,confidence\n{rows}")
-    note = "note: id is not unique; if rows of one id depend on each other, the guarantee does not hold\n"
+    note = "note: id is not unique; if rows of one id depend on each other, the guarantee does not hold"
+    note += ": it takes rows as independent\n"
     for flags, is_noted in (
         (("threshold", "--risk", 0.3), True),
         (("threshold", "--risk", 0.3, "--per-class"), True),

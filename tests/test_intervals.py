@@ -1,12 +1,15 @@
+import json
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from programs import program
 from scipy.special import expit, logit
 from scipy.stats import binomtest, gamma, norm, skew
 from scipy.stats import t as student_t
 
+from confrank import compare
 from confrank.metrics import (
     KEYS,
     Samples,
@@ -378,6 +381,85 @@ def test_intervals_of_clusters_are_students_t_of_their_number():
 
 
 WORLDS = program("experiments/interval_worlds.py")
+
+
+def patients():
+    """Two models' answers about 100 patients of 20 rows each in any order, and the patient of each row."""
+    rng = np.random.default_rng(8)
+    confidence, wrong = WORLDS.clustered(2000, rng)
+    order = rng.permutation(2000)
+    one = {"confidence": confidence[order], "correct": (rng.random(2000) >= wrong)[order], "index": np.arange(2000)}
+    other = np.clip(one["confidence"] + rng.normal(0, 0.02, 2000), 0, 1)
+    return one, one | {"confidence": other}, pd.factorize(order // 20)[0]
+
+
+def test_a_comparison_resamples_the_clusters_of_both_models():
+    one, other, patient = patients()
+    backwards = {name: values[::-1] for name, values in other.items()}
+    plain = [sample_values(confidence=model["confidence"], correct=model["correct"]) for model in (one, other)]
+    samples = [replace(values, cluster=patient) for values in plain]
+    metrics = [evaluation_of(values).metrics for values in samples]
+    direct = compare(one, other, cluster=patient, resamples=200)
+    assert direct.intervals[0] == intervals_of(samples[0], metrics[0], (drawn := bootstrap(samples, 200))[0])
+    assert direct.differences[0] == paired_differences(*drawn, *metrics, samples=tuple(samples))
+    (matched,), (expected,) = compare(one, backwards, cluster=patient, resamples=200).differences, direct.differences
+    assert (matched["aurc"].low, matched["aurc"].p) == pytest.approx((expected["aurc"].low, expected["aurc"].p))
+    named = compare(one, cluster=[f"p{number}" for number in patient], resamples=0)
+    assert named.models[0].num_clusters == 100
+    rows = compare(one, other, resamples=200)
+    for key in ("acc", "aurc", "auroc", "brier_correct"):
+        with_clusters, without = direct.intervals[0][key], rows.intervals[0][key]
+        assert with_clusters.high - with_clusters.low > 1.3 * (without.high - without.low)
+    assert "resampling 100 clusters (cluster)" in str(direct) and "clusters" not in str(rows)
+    assert direct.as_dicts()[1]["clustered_by"] == "cluster" and direct.as_dicts()[1]["num_clusters"] == 100
+
+
+def test_groups_have_the_clusters_of_their_rows():
+    one, _, patient = patients()
+    site = np.where(patient % 2, "A", "B")
+    groups = compare(one, by={"site": site}, cluster=patient, resamples=100).groups[0]["site"]
+    half = {name: values[site == "A"] for name, values in one.items()}
+    assert groups["A"].intervals == compare(half, cluster=patient[site == "A"], resamples=100).intervals[0]
+    assert groups["A"].too_small is None and groups["A"].risk_interval is None
+    single = compare(one, one, cluster=0 * patient, resamples=100)
+    assert {*single.intervals[0].values()} == {*single.differences[0].values()} == {None}
+
+
+def test_clusters_that_do_not_fit_the_rows_are_errors():
+    one, _, patient = patients()
+    gaps = np.where(patient == patient[7], np.nan, patient)
+    for cluster, message in (
+        (patient[:-1], r"a value of 'cluster' for each of 2,000 rows, but got \(1999,\)"),
+        ("patient", "expected a column 'patient' in model 1, but it has none"),
+        (gaps, "model 1: expected a cluster for each row .* but row 7 has none"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            compare(one, cluster=cluster)
+    with pytest.raises(ValueError, match="both are called 'cluster'"):
+        compare(one, cluster=patient, by={"cluster": patient})
+
+
+def test_the_command_resamples_clusters(tmp_path, command, capsys):
+    one, other, patient = patients()
+    frame = pd.DataFrame(one).assign(correct=one["correct"].astype(int), patient=patient)
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    frame.assign(confidence=other["confidence"]).drop(columns="patient").to_csv(tmp_path / "b.csv", index=False)
+    results, out, page = [], tmp_path / "m.json", tmp_path / "page.html"
+    options = ["--resamples", 100, "--json", out, "--report", page]
+    for flags in (["--cluster", "patient"], ["--columns", "cluster=patient"]):
+        command("evaluate", tmp_path / "a.csv", *flags, *options)
+        results.append(json.loads(out.read_text()))
+        name = results[-1]["clustered_by"]
+        assert f"from 100 resamples, resampling 100 clusters ({name})" in " ".join(capsys.readouterr().out.split())
+        assert f"resampling 100 clusters ({name})" in page.read_text()
+    assert results[0]["clustered_by"] == "patient" and results[0]["intervals"] == results[1]["intervals"]
+    command("evaluate", tmp_path / "a.csv", tmp_path / "b.csv", "--cluster", "patient", *options)
+    first, second = json.loads(out.read_text())
+    assert first["intervals"] == results[0]["intervals"] and second["num_clusters"] == 100
+    expected = compare(one, other, cluster=patient, resamples=100).differences[0]["aurc"]
+    assert second["difference_to_first"]["aurc"]["low"] == pytest.approx(expected.low)
+    command("evaluate", tmp_path / "a.csv", "--cluster", "planet", code=2)
+    assert "expected a column 'planet'" in capsys.readouterr().err
 
 
 @pytest.mark.slow

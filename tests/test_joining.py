@@ -68,8 +68,11 @@ def test_commands_say_that_rows_of_one_id_may_depend_on_each_other(tmp_path, com
     for arguments, what in ((["evaluate"], "intervals do"), (["threshold", "--risk", 0.5], "guarantee does")):
         command(arguments[0], tmp_path / "a.csv", *arguments[1:])
         assert note.format(what) in " ".join(capsys.readouterr().out.split())
-    command("evaluate", tmp_path / "a.csv", "--columns", "cluster=id")
-    assert "not unique; if rows" not in " ".join(capsys.readouterr().out.split())
+    command("evaluate", tmp_path / "a.csv")
+    assert "the intervals do not hold without --cluster id" in " ".join(capsys.readouterr().out.split())
+    for flags in (["--columns", "cluster=id"], ["--cluster", "id"]):
+        command("evaluate", tmp_path / "a.csv", *flags)
+        assert "not unique; if rows" not in " ".join(capsys.readouterr().out.split())
 
 
 def test_rows_are_joined_in_their_order_where_neither_file_has_a_key(tmp_path):

@@ -1,11 +1,11 @@
-"""Columns that group or weight the rows of several models, which may share them."""
+"""Columns that group, weight or cluster the rows of several models, which may share them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from confrank.metrics.inputs import ArrayLike, Classes, column_names
+from confrank.metrics.inputs import ArrayLike, Classes, Ints, cell_text, coded, column_names
 from confrank.predictions import Array, Predictions
 
 Columns = str | Sequence[str] | Mapping[str, Classes] | ArrayLike
@@ -90,4 +90,14 @@ def weights_of(values: Array, column: str) -> Array:
             raise ValueError(
                 f"expected numbers in the column {column!r} of weights, but got {cell!r} in row {row}"
             ) from None
+    return numbers
+
+
+def clusters_of(values: Array, column: str) -> Ints:
+    """The number of each row's cluster, in the order of their first rows; a row without one is an error."""
+    names, numbers = coded(values.astype(object))
+    missing = [number for number, name in enumerate(names) if not cell_text(name)]
+    if missing:
+        row = int(np.isin(numbers, missing).argmax())
+        raise ValueError(f"expected a cluster for each row in the column {column!r}, but row {row} has none")
     return numbers

@@ -3,6 +3,7 @@
 from __future__ import annotations  # so that `help` shows signatures as they are written
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
@@ -10,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from confrank.analysis.columns import Columns, named_columns, shared_columns, weights_of
+from confrank.analysis.columns import Columns, clusters_of, named_columns, shared_columns, weights_of
 from confrank.analysis.groups import CELLS, COVERAGE, MOST_ROWS, Group, Grouping, grouping_of
 from confrank.analysis.model import Analysis, Differences, analyse, as_dicts
 from confrank.errors import InputError, about, aligned, counted
@@ -116,7 +117,7 @@ class Comparison:
         sources = [*dict.fromkeys(model.source for model in self.models)]
         if len(sources) > 1:
             sources = [f"{model.name}: {model.source}" for model in self.models]
-        note = ["in brackets: 95% intervals"] if any(self.intervals) else []
+        note = ["in brackets: 95% intervals" + resampled_clusters(self.models)] if any(self.intervals) else []
         note += [NO_INTERVALS] if self.models[0].weighted_by else []
         said = pair_sentences(self.models, names)
         return "\n".join([*sources, *said, aligned(rows), *note, *map(self._groups, self.groups[0])])
@@ -139,6 +140,12 @@ def _with_limits(value: float | None, limits: Interval | PairedDifference | None
         return "-"
     text = f"{value:{sign}.4f}"
     return text if limits is None else f"{text} [{limits.low:{sign}.4f}, {limits.high:{sign}.4f}]"
+
+
+def resampled_clusters(models: Sequence[Analysis]) -> str:
+    """What is added to a note on intervals: how many clusters were resampled; empty without clusters."""
+    counts = dict.fromkeys(f"{model.num_clusters:,}" for model in models)
+    return f", resampling {' and '.join(counts)} clusters ({name})" if (name := models[0].clustered_by) else ""
 
 
 def pair_sentences(
@@ -189,6 +196,7 @@ def compare(
     first: Model,
     *others: Model,
     by: Columns | None = None,
+    cluster: str | Classes | None = None,
     sample_weight: str | ArrayLike | None = None,
     resamples: int | None = None,
     seed: int = 0,
@@ -204,6 +212,8 @@ def compare(
     or arrays by name (or a data frame), in the order of the first model's rows. `.groups` then has all of this for
     each group, and the error rate among accepted at the threshold that accepts the share `coverage` of all
     predictions.
+    `cluster` is what a row belongs to, such as its patient: the name of a column or an array [n]. Clusters are then
+    resampled, and each brings all of its rows.
     `sample_weight` is the name of a column or an array [n]; with weights there are no intervals and no differences.
     `names` are those of the models, for tables and reports.
 
@@ -218,21 +228,24 @@ def compare(
     """
     columns, arrays = named_columns(by, "group")
     weight_name, weights = named_columns(sample_weight, "sample_weight")
-    if shared := ({*arrays} & {*weight_name, *weights}) | ({*columns} & {*weights}):
+    clusters = {} if cluster is None or isinstance(cluster, str) else {"cluster": cluster}
+    cluster_name = [cluster] if isinstance(cluster, str) else []
+    named, given = [*columns, *weight_name, *cluster_name], arrays | weights | clusters
+    counts = Counter([*{*named}, *arrays, *weights, *clusters])
+    if shared := [name for name, count in counts.items() if count > 1]:
         raise ValueError(
-            f"expected groups and weights with names of their own, but both are called {min(shared)!r}; rename one of"
-            " them, as in sample_weight.rename('weight')"
+            f"expected groups and weights (and clusters) of different names, but both are called {min(shared)!r};"
+            " rename one of them, as in sample_weight.rename('weight')"
         )
-    named, given = [*columns, *weight_name], arrays | weights
     predictions = [_predictions(first, named, given), *(_predictions(model, named) for model in others)]
     cells = {column: to_numpy(values) for column, values in given.items()}
     predictions[0] = replace(predictions[0], extra=predictions[0].extra | cells)
     names = _distinct_names(names, len(predictions))
     samples = [_samples_of(name, model) for name, model in zip(names, predictions, strict=True)]
+    by, named_cluster = [*columns, *arrays], next(iter([*cluster_name, *clusters]), None)
     weight = next(iter([*weight_name, *weights]), None)
-    return compare_samples(
-        names, predictions, samples, resamples, seed, by=[*columns, *arrays], sample_weight=weight, coverage=coverage
-    )
+    data = names, predictions, samples, resamples, seed
+    return compare_samples(*data, by=by, cluster=named_cluster, sample_weight=weight, coverage=coverage)
 
 
 def _predictions(model: Any, columns: Sequence[str], others: Mapping[str, Classes] | None = None) -> Predictions:
@@ -276,6 +289,7 @@ def compare_samples(
     seed: int = 0,
     *,
     by: Sequence[str] = (),
+    cluster: str | None = None,
     sample_weight: str | None = None,
     coverage: float = COVERAGE,
     on_progress: Progress | None = None,
@@ -286,6 +300,13 @@ def compare_samples(
     """
     check_resamples(resamples)
     sets, reasons = _same_samples(predictions)
+    if cluster is not None:
+        numbered = []
+        shared = shared_columns(names, predictions, sets[0], [cluster])
+        for name, values, cells in zip(names, samples, shared, strict=True):
+            with about(name):
+                numbered.append(replace(values, cluster=clusters_of(cells[cluster], cluster)))
+        samples = numbered
     if sample_weight is not None:
         left, weighted = [], []
         shared = shared_columns(names, predictions, sets[0], [sample_weight])
@@ -300,7 +321,10 @@ def compare_samples(
     models: dict[int, Analysis] = {}
     for number, (one, values) in enumerate(zip(predictions, samples, strict=True)):
         model = analyse(names[number], values, one.describe(), one.class_names, one.key_of, one.file_rows)
-        models[number] = replace(model, pairing=reasons[number], weighted_by=sample_weight or "")
+        model = replace(model, pairing=reasons[number], weighted_by=sample_weight or "")
+        if cluster is not None and values.cluster is not None:
+            model = replace(model, clustered_by=cluster, num_clusters=int(values.cluster.max()) + 1)
+        models[number] = model
     counts = [default_resamples(len(values)) if resamples is None else resamples for values in samples]
     if on_progress is not None:
         rows = sum(counts[next(iter(each))] * len(samples[number]) for each in sets for number in each)

@@ -28,7 +28,7 @@ class Group:
 
     `risk_at_coverage` is the error rate among its own most confident share instead. `too_small` means that the 95%
     interval of its error rate among accepted includes that of the whole set and is wider than it is high; it is None
-    with weights, which leave no interval. `weight` is its share of all weight.
+    with weights or clusters, which leave no interval. `weight` is its share of all weight.
     """
 
     value: str
@@ -50,7 +50,7 @@ class Group:
 
     @property
     def risk_interval(self) -> tuple[float, float] | None:
-        """The exact 95% interval of its error rate among accepted; None with weights, or if nothing is accepted."""
+        """The exact 95% interval of its error rate among accepted; None with weights or clusters, or without any."""
         accepted, wrong = self.acceptance.accepted, self.acceptance.wrong
         return None if self.too_small is None or not accepted else exact_interval(wrong, accepted)
 
@@ -156,7 +156,7 @@ def _group(value: str, part: Samples, overall: Acceptance, coverage: float, tota
         risk_at_coverage=float(curve.risk[own]),
         curve=thinned_curve(ranking, NUM_POINTS),
         weight=part.total / total,
-        too_small=_is_too_small(point, overall) if part.weight is None else None,
+        too_small=_is_too_small(point, overall) if part.weight is None and part.cluster is None else None,
     )
 
 

@@ -64,8 +64,8 @@ class Analysis:
 
     `curve` has about 1,000 points; `cheapest` has every threshold that is cheapest for some costs.
     `differences_to` are those to each earlier model with the same samples, by its number; `pairing` says how the
-    rows were matched with those of the first model. `weighted_by` is the column of sample weights, and `groups` are
-    the groups of each column asked for.
+    rows were matched with those of the first model. `weighted_by` is the column of sample weights, `clustered_by`
+    that of clusters, and `groups` are the groups of each column asked for.
     """
 
     name: str
@@ -85,6 +85,8 @@ class Analysis:
     differences_to: dict[int, Differences] = field(default_factory=dict)
     pairing: str = ""
     weighted_by: str = ""
+    clustered_by: str = ""
+    num_clusters: int = 0
     groups: "dict[str, Grouping]" = field(default_factory=dict)
 
     @property
@@ -123,6 +125,8 @@ class Analysis:
             extra["difference_to_first"] = as_dicts(self.differences)
         if self.weighted_by:
             extra |= {"weighted_by": self.weighted_by, "no_intervals": NO_INTERVALS}
+        if self.clustered_by:
+            extra |= {"clustered_by": self.clustered_by, "num_clusters": self.num_clusters}
         if self.groups:
             extra["groups"] = {column: grouping.as_dict() for column, grouping in self.groups.items()}
             worst = {column: grouping.worst for column, grouping in self.groups.items()}

@@ -100,6 +100,7 @@ def evaluate(
     resamples: Whole | None = None,
     seed: Natural = 0,
     by: Annotated[Columns | None, WEIGHTS] = None,
+    cluster: Annotated[Column | None, WEIGHTS] = None,
     coverage: Annotated[Part, WEIGHTS] = 0.8,
     sample_weight: Annotated[Column | None, WEIGHTS] = None,
     report: Annotated[Page | None, OUTPUT] = None,
@@ -120,6 +121,7 @@ def evaluate(
         resamples: bootstrap resamples, 100 or more; 0 for no intervals (default: depends on the number of rows)
         seed: seed of the resamples
         by: report every metric for each value of these columns
+        cluster: what rows belong to, as patient or question; intervals resample whole clusters
         coverage: share of all predictions to accept where groups are compared
         sample_weight: weight of each row; whole numbers are counts; no intervals
         report: write a page to explore the results and choose a threshold (.html)
@@ -142,8 +144,9 @@ def evaluate(
     if not 0 < coverage <= 1:
         raise ValueError(f"expected --coverage in (0, 1], but got {coverage:g}")
     group, weight = reading.column(None, "group"), reading.column(sample_weight, "sample_weight")
+    cluster = reading.column(cluster, "cluster")
     columns = by or ([] if group is None else [group])
-    keep = [*columns, weight, *([] if shown is None else shown.columns)]
+    keep = [*columns, cluster, weight, *([] if shown is None else shown.columns)]
     sources: list[Source] = []
     for file in files:
         # A file may be given twice, e.g. to check that it does not differ from itself.
@@ -175,9 +178,8 @@ def evaluate(
             console.print(listing_table(*shown_rows(one.predictions, one.samples)))
         return
     with working("measuring the predictions, and intervals by resampling them") as advance:
-        compared = compare_sources(
-            sources, resamples, seed, by=columns, sample_weight=weight, coverage=coverage, on_progress=advance
-        )
+        options = {"by": columns, "cluster": cluster, "sample_weight": weight, "coverage": coverage}
+        compared = compare_sources(sources, resamples, seed, **options, on_progress=advance)
     written = list[str]()
     # Files first, since a reader of the output may close the pipe after a few lines.
     if figure:
@@ -199,7 +201,8 @@ def evaluate(
         written += write_page(compared, sources, report, root, decision=decision)
     for item in sources:
         say(console, f"{item.name}: read {item.predictions.describe()}")
-        say(console, *item.predictions.dependence_notes("the intervals do not hold"))
+        if cluster is None:
+            say(console, *item.predictions.dependence_notes("the intervals do not hold without --cluster {column}"))
     _print_models(console, compared.models)
     say(console, *written)
 

@@ -149,7 +149,7 @@ def _overlap(seen: UsedRows, rows: UsedRows) -> bool:
 
 def assumption_notes(predictions: Predictions, policy: object = None) -> list[str]:
     """What a guarantee on these rows assumes and they do not show; the notes of a policy say which are copies."""
-    notes = predictions.dependence_notes("the guarantee does not hold")
+    notes = predictions.dependence_notes("the guarantee does not hold: it takes rows as independent")
     if policy is None:
         copies = copy_notes(copied_from(identity_of(predictions)), np.arange(len(predictions)))
         notes += [f"note: {note}" for note in copies]

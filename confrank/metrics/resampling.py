@@ -163,10 +163,15 @@ def paired_differences(
 
     With few errors, plain percentiles are too narrow. For the areas, the limit farther from 0 allows for the skewness
     of the resamples. For NLL, Brier score and AUPR-Error, the percentiles are farther out, as the quantiles of
-    Student's t are. This needs the `samples` of both, in the same order of rows.
+    Student's t are. This needs the `samples` of both, in the same order of rows. With clusters, the quantiles of all
+    metrics are those of the number of clusters; a single cluster leaves no interval.
     """
     differences: dict[str, PairedDifference | None] = {}
     degrees = {} if samples is None else _paired_degrees(*samples)
+    if samples is not None and (cluster := samples[0].cluster) is not None:
+        if not cluster.max():
+            return dict.fromkeys(first_metrics)
+        degrees = dict.fromkeys(first_metrics, float(cluster.max()))
     for key, a in first_metrics.items():
         b = second_metrics.get(key)
         differences[key] = None

@@ -152,12 +152,15 @@ class Predictions:
         return ", ".join(parts) + (f" (ignored: {ignored})" if ignored else "")
 
     def dependence_notes(self, what: str) -> list[str]:
-        """A line if several rows have one id, as images of one patient, and nobody said what rows belong to."""
+        """A line if several rows have one id, as images of one patient, and nobody said what rows belong to.
+
+        It says `what` then does not hold, with the name of the id's column for `{column}`.
+        """
         repeated = [name for name, role in self.roles.items() if role == "ignored (not unique)"]
         if self.key is not None or "cluster" in self.extra or not repeated:
             return []
         name = repeated[0]
-        return [f"note: {name} is not unique; if rows of one {name} depend on each other, {what}"]
+        return [f"note: {name} is not unique; if rows of one {name} depend on each other, {what.format(column=name)}"]
 
 
 def as_predictions(

@@ -15,6 +15,7 @@ from PIL import Image
 
 from confrank import __version__
 from confrank.analysis import CLEAR, COVERAGE, Analysis, Comparison, Histogram, Mistake, Repeats, p_text
+from confrank.analysis.comparison import resampled_clusters
 from confrank.errors import counted
 from confrank.files import write_atomically
 from confrank.metrics import ClassSummary, RiskCoverageCurve
@@ -97,6 +98,7 @@ def page(
         },
         num_samples=sorted({item.curve.num_samples for item in models}),
         weighted_by=next((item.weighted_by for item in models if item.weighted_by), ""),
+        clusters=resampled_clusters(models),
         has_intervals=any(item.intervals for item in models),
         ece_note=ece_note(models),
     )

@@ -9,6 +9,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from confrank.analysis import Analysis, Repeats, p_text
+from confrank.analysis.comparison import resampled_clusters
 from confrank.analysis.repeats import summarise
 from confrank.errors import class_text
 from confrank.metrics import Evaluation, Interval, Samples
@@ -148,7 +149,7 @@ def interval_note(models: Sequence[Analysis]) -> str:
     if not any(counts):
         return f"no intervals (n = {models[0].curve.num_samples:,})"
     number = ", ".join(f"{count:,}" for count in counts)
-    note = f"in brackets: 95% intervals, those that need it from {number} resamples"
+    note = f"in brackets: 95% intervals, those that need it from {number} resamples" + resampled_clusters(models)
     reasons: dict[str, list[str]] = {}
     for model in models:
         for key, why in model.no_intervals.items():
