@@ -176,11 +176,12 @@ def test_csv_from_another_format(tmp_path, command):
     logits, label = table()
     ids = np.array([f"a{k}" for k in range(240)])
     given = {"probabilities": softmax(logits, axis=1), "label": label, "id": ids, "class_names": np.array(NAMES)}
-    np.savez(tmp_path / "p.npz", **given)
+    np.savez(tmp_path / "p.npz", **given, filename=np.char.add(ids, ".png"))
     command("calibrate", tmp_path / "p.npz", "--out", tmp_path / "c.csv")
     after = cells(tmp_path / "c.csv")
-    assert list(after) == ["id", "label", "probability_cat", "probability_dog", "probability_owl"]
-    assert after["id"] == ids.tolist() and after["label"] == [NAMES[k] for k in label]
+    assert list(after) == ["filename", "id", "label", "probability_cat", "probability_dog", "probability_owl"]
+    assert after["id"] == ids.tolist() and after["filename"][7] == "a7.png"
+    assert after["label"] == [NAMES[k] for k in label]
     assert evaluate(**read(tmp_path / "c.csv").evaluation_inputs()).metrics["acc"] == pytest.approx(
         (logits.argmax(axis=1) == label).mean()
     )

@@ -31,51 +31,11 @@ def test_the_version_loads_nothing_heavy():
     assert result.stdout == f"confrank {confrank.__version__}\nset()\n"
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("missing.npz", None, "does not exist"),
-        ("empty.csv", "", "is empty"),
-        (
-            "nan.csv",
-            "confidence,correct\n0.5,1\nnan,0\n",
-            "a value of 'confidence' in each row, but 1 of 2 have none: rows 1; drop such rows with --skip-missing",
-        ),
-        ("sums.csv", "label,probability_0,probability_1\n0,0.5,0.4\n", "a sum of 0.9 in row 0"),
-        ("labels.csv", "label,probability_0,probability_1\n2,0.5,0.5\n", "labels within 0..1, but got 2 in row 0"),
-    ],
-)
-def test_evaluate_explains_bad_files_in_one_line(tmp_path, capsys, name, content, message, command):
-    if content is not None:
-        (tmp_path / name).write_text(content)
-    command("evaluate", tmp_path / name, code=2)
+def test_an_error_in_the_numbers_names_their_file(tmp_path, capsys, command):
+    (tmp_path / "sums.csv").write_text("label,probability_0,probability_1\n0,0.5,0.4\n")
+    command("evaluate", tmp_path / "sums.csv", code=2)
     errors = capsys.readouterr().err
-    assert errors.count("\n") == 1
-    assert message in errors
-    assert name in errors
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["trian"], "expected a command among demo, evaluate, calibrate, scores"),
-        (["train", "--epoch", "3"], "epoch"),
-        (["train", "--epochs", "three"], "epochs"),
-        (["train", "--epochs", "0"], "expected --epochs to be at least 1, but got 0"),
-        (["train", "--dataset", "digit"], "expected a data set among digits"),
-        (["train", "--model", "huge"], "expected a model among small"),
-        (["train", "--method", "crl"], "expected a method among baseline"),
-        (["train", "--config", "nowhere.yaml"], "nowhere.yaml"),
-        (["predict", "nowhere"], "expected a run folder with a config.yaml, but nowhere does not exist"),
-        (["ood", ".", "--against", "svhn"], "expected a run folder with a config.yaml, but . has none"),
-        (["demo", "--seeds", "0"], "expected --seeds to be at least 1, but got 0"),
-    ],
-)
-def test_mistakes_exit_with_2(tmp_path, monkeypatch, capsys, arguments, message, command):
-    monkeypatch.chdir(tmp_path)
-    command(*arguments, code=2)
-    assert message in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
+    assert errors.count("\n") == 1 and "a sum of 0.9 in row 0" in errors and "sums.csv" in errors
 
 
 def test_what_the_system_refuses_is_said_in_words(tmp_path, capsys, command):
@@ -91,14 +51,6 @@ def test_what_the_system_refuses_is_said_in_words(tmp_path, capsys, command):
     ):
         command(*arguments, code=2)
         assert capsys.readouterr().err == f"confrank: error: {message.format(path)}\n"
-
-
-def test_words_that_are_no_flags(capsys, command):
-    command("threshold", "a.csv", "b.csv", "--risk", "0.2", code=2)
-    assert capsys.readouterr().err == "confrank: error: expected no further argument, but got 'b.csv'; see --help\n"
-    command("active", code=2)
-    message = "expected one of run, show, query, train, but got nothing; see --help"
-    assert capsys.readouterr().err == f"confrank: error: {message}\n"
 
 
 def test_ctrl_c_is_one_line_and_code_130(monkeypatch, capsys, command):
@@ -280,37 +232,25 @@ def test_training_on_answers_shows_notes_and_footnotes(tmp_path, monkeypatch, ca
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("train --epochs abc", "expected a whole number for --epochs, but got 'abc'"),
+        ("trian", "expected a command among demo, evaluate, calibrate, scores"),
+        ("train --dataset digit", "expected a data set among digits"),
+        ("train --model huge", "expected a model among small"),
+        ("predict nowhere", "expected a run folder with a config.yaml, but nowhere does not exist"),
+        ("ood . --against svhn", "expected a run folder with a config.yaml, but . has none"),
         ("train --lr-drops 0.5,late", "expected --lr-drops to be numbers like 0.5,0.8, but got '0.5,late'"),
         ("train --lr-drops 0.5,8", "expected --lr-drops to be shares in (0, 1], but got (0.5, 8.0)"),
-        ("train --modle small", "expected a known option, but got '--modle'; did you mean --model?"),
-        (
-            "report events x --device cpu",
-            "expected a known option, but got '--device'; --device is an option of confrank train",
-        ),
         ("active train --pool x --root y", "expected a known option, but got '--root'"),
         ("train --device cuda:x", "expected --device to be one of auto, cpu, cuda, cuda:N, but got 'cuda:x'"),
         ("train --device cuda:99", "expected a GPU for --device cuda:99, but torch finds "),
-        ("study record --device gpu", "expected --device to be one of auto, cpu, cuda, cuda:N, but got 'gpu'"),
         ("train --image-size big", "expected a whole number for --image-size, but got 'big'"),
-        (
-            "predict x --split tets",
-            "expected --split to be one of test, train, holdout, but got 'tets'; did you mean",
-        ),
-        ("train --flip maybe", "expected true or false for --flip, but got 'maybe'"),
-        ("threshold x.csv --risk abc", "expected a number for --risk, but got 'abc'"),
-        ("train --epochs", "expected a value after --epochs, but got none"),
         ("train --checkpoint-minutes -1", "expected --checkpoint-minutes to be at least 0, but got -1.0"),
         ("ood x --against", "expected a value after --against, but got none"),
-        ("evaluate x.csv --json=", "expected a path to write, but got an empty one"),
         ("predict", "expected RUN, but got none; see --help"),
         ("train --method crl", "expected a method among baseline, crl-softmax"),
         ("active show", "expected FILE, but got none; see --help"),
         ("active query", "expected --pool, but got none; see --help"),
         ("data", "expected one of list, fetch, check, but got nothing; see --help"),
-        ("threshold tests/files/plain.csv", "expected --risk, --coverage, or --cost-error with --cost-reject"),
         ("report", "expected FIGURE, but got none; see --help"),
-        ("report event x", "expected a figure among events, epochs, curves, but got 'event'; did you mean events?"),
         ("report events", "expected run folders after events, but got none; see --help"),
         (
             "report README.md",
@@ -321,16 +261,10 @@ def test_training_on_answers_shows_notes_and_footnotes(tmp_path, monkeypatch, ca
         ("active train --pool x", "expected --labelled, but got none; see --help"),
         ("train --weight inf", "expected a number for --weight, but got 'inf'"),
         ("train --weight nan", "expected a number for --weight, but got 'nan'"),
-        ("train --checkpoint-minutes -3", "expected --checkpoint-minutes to be at least 0, but got -3.0"),
-        ("table list --format html", "expected --format to be one of terminal, markdown, latex, csv, but got 'html'"),
-        ("data chck", "expected one of list, fetch, check, but got 'chck'; did you mean check?"),
-        ("active rum", "expected one of run, show, query, train, but got 'rum'; did you mean run?"),
         ("active run --strategy random,entrop,", "expected a strategy among random, entropy"),
         ("active run --strategy ,", "expected values separated by commas, but got ','"),
         ("train --seeds 0,one", "expected --seeds to be distinct whole numbers like 0,1,2,3, but got '0,one'"),
-        ("train --seeds 0,0,", "expected --seeds to be distinct whole numbers like 0,1,2,3, but got '0,0,'"),
         ("study table-clf-perf --seeds , --dry-run", "expected --seeds to be distinct whole numbers"),
-        ("study table-clf-perf --models , --dry-run", "expected values separated by commas, but got ','"),
         ("ood runs/x", "expected --against, but got none; see --help"),
         ("study table-clf-perf --datasets digit --dry-run", "expected data sets among digits"),
         ("study table-clf-perf --models smal --dry-run", "expected networks among small"),
@@ -350,16 +284,10 @@ def test_mistakes_are_one_line(arguments, message, capsys, command):
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
-        ("compare a.csv b.csv", "; use confrank evaluate A.csv B.csv"),
         ("export run", "; use confrank.decisions.export_onnx in Python, see docs/how-to/export.md"),
         ("policy a.csv", "--policy P.json, then apply"),
-        ("fit", "; did you mean train?"),
-        ("train --method crl", "; did you mean crl-softmax?"),
-        ("apply README.md new.csv", "; give a file that a command wrote with --policy"),
-        ("evaluate READMI.md", "but it does not exist; did you mean README.md?"),
         ("apply READMI.md new.csv", "but READMI.md does not exist; did you mean README.md?"),
         ("predict run --texts READMI.md", "but READMI.md does not exist; did you mean README.md?"),
-        ("threshold x.csv --risk 1%", "but got '1%'; did you mean 0.01?"),
         ("threshold x.csv --risk 2.5%", "but got '2.5%'; did you mean 0.025?"),
         ("train --epochs 5%", "expected a whole number for --epochs, but got '5%'"),
         ("train --dataset mine.npz", "expected a data set, but mine.npz does not exist"),

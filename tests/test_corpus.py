@@ -145,8 +145,3 @@ def evaluated_plainly(path, flags, out):
 
     flags = [FOLDER / flag if flag.endswith(".csv") else flag for flag in flags]
     main([str(word) for word in ("evaluate", path, *flags, "--resamples", 0, "--json", out)])
-
-
-def test_a_folder_is_refused(tmp_path, capsys, command):
-    command("evaluate", tmp_path, code=2)
-    assert "is a folder" in capsys.readouterr().err

@@ -23,7 +23,6 @@ from confrank.decisions import (
 )
 from confrank.decisions.policy import ThresholdPart
 from confrank.metrics import aurc, brier, classwise_ece, nll
-from confrank.metrics.inputs import class_numbers
 from confrank.predictions import as_predictions
 from confrank.scores import choose
 
@@ -253,11 +252,6 @@ def test_missing_values_name_their_row():
         evaluate(confidence=[0.9, 0.8], correct=right)
     with pytest.raises(ValueError, match="finite values in confidence, but got nan in row 1"):
         evaluate(confidence=pd.Series([0.9, None], dtype="Float64"), correct=[1, 1])
-
-
-def test_names_and_numbers_do_not_mix():
-    with pytest.raises(ValueError, match="names or numbers in both label and prediction"):
-        class_numbers({"label": ["a", "b"], "prediction": [0, 1]}, None)
 
 
 def test_numbers_beyond_the_named_classes_are_refused():

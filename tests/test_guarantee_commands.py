@@ -179,15 +179,12 @@ def test_nothing_to_select(files, command, capsys, tmp_path):
         ("threshold OLD --risk 0.1 --by age", "expected a column 'age', but got the columns file, site"),
         ("threshold OLD --risk 0.1 --by site --sample-weight site", "predictions without weights"),
         ("threshold OLD --risk 0.0001 --by site", " are needed); use more validation predictions"),
-        ("threshold OLD --risk 0.1 --by site --policy p.json --split 0.5", "--split or --policy"),
         ("sets OLD --level 1", "expected --level in (0, 1), but got 1"),
         ("sets OLD --per-class --by site", "per class or per group, but got both; choose --per-class or --by"),
         ("sets OLD --new NEW", "expected --out with --new, but got none"),
         ("sets OLD --out x.csv", "expected --new with --out, but got none"),
         ("sets OLD --columns sample_weight=probability_cat", "predictions without weights"),
         ("sets OLD --new NEW --out NEW", "is an input of this command"),
-        ("select OLD", "expected new predictions to select from, but got none; add --new NEW --out OUT.csv"),
-        ("select OLD --fdr 2 --new NEW --out x.csv", "expected --fdr in (0, 1), but got 2; did you mean 0.02?"),
     ],
 )
 def test_mistakes(files, command, capsys, arguments, message, tmp_path, monkeypatch):
@@ -363,14 +360,6 @@ def test_what_was_read_is_printed_before_a_failure(files, command, capsys, tmp_p
     new = ("--new", tmp_path / "bad.csv", "--out", tmp_path / "out.csv")
     command(asked[0], files[0], *asked[1:], *new, code=2)
     assert capsys.readouterr().out.startswith("read 2,000 predictions, 3 classes, probabilities")
-
-
-@pytest.mark.parametrize("asked", [("threshold", "--risk", 0.3), ("sets", "--level", 0.9)])
-def test_a_column_of_too_many_groups_is_named(tmp_path, command, capsys, asked):
-    rows = [f"u{row},{'ab'[row % 2]},0.{row % 4 + 5},0.{5 - row % 4}" for row in range(2001)]
-    (tmp_path / "a.csv").write_text("\n".join(["user,label,probability_a,probability_b", *rows]))
-    command(asked[0], tmp_path / "a.csv", *asked[1:], "--by", "user", code=2)
-    assert "but 'user' has 2,001 different values; choose a column with fewer" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("kind", "num_classes"), [("probabilities", 3), ("probabilities", 2), ("logits", 3)])

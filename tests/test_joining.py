@@ -44,12 +44,6 @@ def test_late_grades_count_once_they_are_there(tmp_path):
     assert "20 predictions without label skipped" in found.notes and found.rows.tolist() == [*range(40)]
 
 
-def test_two_grades_for_one_key_are_an_error():
-    twice = pd.concat([GRADES, GRADES.iloc[:1]])
-    with pytest.raises(ValueError, match="each sample once in .*, but got id 'q0' in rows 0 and 60; remove one"):
-        read(ANSWERS, truth=twice)
-
-
 def test_several_answers_for_one_key_each_get_its_grade():
     samples = pd.concat([ANSWERS, ANSWERS.assign(confidence=SURE / 2)])
     found = read(samples, truth=GRADES)

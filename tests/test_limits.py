@@ -144,8 +144,7 @@ def test_a_column_without_buffers_that_claims_rows(tmp_path):
 def test_packed_text_is_counted_up_to_the_limit(tmp_path, ending):
     path = tmp_path / f"zeros.csv.{ending}"
     path.write_bytes(packed(path.name, b"confidence,correct\n" + b"0.5,1\n" * 1_000_000))
-    size = "6 MB" if ending == "zip" else r"[12](\.\d+)? MB"  # a zip says it, the others are read up to the limit
-    with pytest.raises(InputError, match=rf"at most 0.001 GB when unpacked, but got {size} from"):
+    with pytest.raises(InputError, match=r"at most 0.001 GB when unpacked, but got [12](\.\d+)? MB from"):
         read(path, max_gigabytes=0.001)
     assert len(read(path)) == 1_000_000
 

@@ -1,5 +1,7 @@
 """Sixty mistakes that people make, each answered in one line that names the remedy, with exit code 2."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -23,14 +25,14 @@ MISTAKES = {
     "compare val.csv val.csv": "use confrank evaluate A.csv B.csv",
     "onnx run": "use confrank.decisions.export_onnx in Python",
     "fit": "did you mean train?",
-    "data fetsh cifar10": "did you mean fetch?",
-    "active qeury --pool folder": "did you mean query?",
+    "data fetsh cifar10": "expected one of list, fetch, check, but got 'fetsh'; did you mean fetch?",
+    "active qeury --pool folder": "expected one of run, show, query, train, but got 'qeury'; did you mean query?",
     "active": "expected one of run, show, query, train, but got nothing; see --help",
     # a misspelt option
     "threshold val.csv --rsk 0.1": "did you mean --risk?",
     "evaluate val.csv --jsno out.json": "did you mean --json?",
     "evaluate val.csv --html page.html": "did you mean --report?",
-    "train --modle small": "did you mean --model?",
+    "train --modle small": "expected a known option, but got '--modle'; did you mean --model?",
     "calibrate val.csv --metod isotonic": "did you mean --method?",
     "sets val.csv --lvel 0.9": "did you mean --level?",
     "ood runs --agianst svhn": "did you mean --against?",
@@ -39,7 +41,7 @@ MISTAKES = {
     # an option of another command
     "threshold val.csv --fdr 0.1": "--fdr is an option of confrank select",
     "evaluate val.csv --risk 0.1": "--risk is an option of confrank threshold",
-    "report events run --device cpu": "--device is an option of confrank train",
+    "report events run --device cpu": "a known option, but got '--device'; --device is an option of confrank train",
     "apply p.json val.csv --truth val.csv": "--truth is an option of confrank evaluate",
     # a misspelt value
     "calibrate val.csv --method isotonik": "did you mean isotonic?",
@@ -48,9 +50,9 @@ MISTAKES = {
     "train --model vgg-16": "did you mean vgg16?",
     "train --method crl": "did you mean crl-softmax?",
     "train --device gpu": "expected --device to be one of auto, cpu, cuda, cuda:N",
-    "table list --format latx": "did you mean latex?",
-    "predict run --split tets": "did you mean test?",
-    "report event run": "did you mean events?",
+    "table list --format latx": "one of terminal, markdown, latex, csv, but got 'latx'; did you mean latex?",
+    "predict run --split tets": "one of test, train, holdout, but got 'tets'; did you mean test?",
+    "report event run": "a figure among events, epochs, curves, but got 'event'; did you mean events?",
     "table table-clf-pref": "did you mean table-clf-perf?",
     "scores val.csv --policy p.json --rows desing": "did you mean design?",
     # a number out of range, or none
@@ -74,6 +76,7 @@ MISTAKES = {
     "evaluate val.csv --columns lable=label": "expected a role among label, prediction,",
     # a path
     "evaluate vla.csv": "did you mean val.csv?",
+    "evaluate folder": "it is a folder; give one file",
     "evaluate val.csv --json out.csv": "expected --json to name a file ending in .json, but got out.csv",
     "evaluate val.csv --json folder": "is a folder; name a file in it",
     "evaluate val.csv --report val.csv": "expected --report to name a file ending in .html or .htm",
@@ -86,7 +89,7 @@ MISTAKES = {
     "threshold val.csv --risk": "expected a value after --risk, but got none",
     "evaluate": "but got none; see --help",
     "threshold val.csv other.csv --risk 0.1": "expected no further argument, but got 'other.csv'; see --help",
-    "threshold val.csv": "try --risk 0.05",
+    "threshold val.csv": "expected --risk, --coverage, or --cost-error with --cost-reject, but got none of them; try",
     "threshold val.csv --risk 0.1 --coverage 0.5": "expected either --risk or --coverage, but got both",
     "select val.csv": "add --new NEW --out OUT.csv",
     "study record --models , --dry-run": "expected values separated by commas, but got ','",
@@ -95,8 +98,10 @@ MISTAKES = {
 
 @pytest.mark.parametrize("words", MISTAKES)
 def test_a_mistake_is_one_line_that_names_the_remedy(words, folder, capsys, command):
+    before = sorted(Path().rglob("*"))
     command(*words.split(), code=2)
     printed = capsys.readouterr()
+    assert sorted(Path().rglob("*")) == before
     assert printed.err.startswith("confrank: error: ") and printed.err.count("\n") == 1
     assert MISTAKES[words] in printed.err
 

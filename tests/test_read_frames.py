@@ -148,20 +148,10 @@ def test_an_index_is_never_a_class():
     ("frame", "message"),
     [
         (answers().drop(columns="confidence"), "the data frame: expected .*`columns`, as in confidence=COLUMN"),
-        (
-            answers().where(pd.Series(np.arange(60) != 3)),
-            "a value of 'label' in each row, but 1 of 60 have none: rows 3",
-        ),
         (answers().iloc[:0], "rows of predictions, but there are none"),
-        (answers().assign(confidence="high"), "expected numbers in .*'?high'? in row 0"),
         (pd.concat([answers(), answers()], axis=1), "expected distinct columns, but got 'label' twice"),
         (np.eye(3), "expected the path of a file or a data frame, but got ndarray"),
         (None, "expected the path of a file or a data frame, but got NoneType"),
-        (
-            FORMS["plain class columns"][0].assign(site="north"),
-            "numbers in column 'site', but got 'north' in row 0; name all class columns probability_NAME",
-        ),
-        (answers().assign(confidence=lambda one: 100 * one.confidence), "may be percentages; use `scale` 100"),
     ],
 )
 def test_doubts_about_a_data_frame(frame, message):

@@ -15,7 +15,6 @@ from confrank.recipes import settings
 from confrank.report import epochs, plots
 from confrank.report.colours import COLOURS
 from confrank.report.events import Events, events_figure
-from confrank.report.plots import comparison_figure
 from confrank.report.repeats import repeats_verdict
 from confrank.report.scales import SHOWN, shown
 from confrank.report.table import NumbersTable, difference_table, evaluation_table, repeats_table, seeds_table
@@ -88,14 +87,6 @@ def test_the_table_of_seeds_shows_mean_spread_and_paired_difference():
     assert "NLL" in text and re.search(r"NLL \S+ ↓ +│ +- +│ +- +│ +- ", text)
 
 
-def test_figures_take_any_names(tmp_path):
-    rng = np.random.default_rng(0)
-    run = sample_values(confidence=rng.random(50), correct=rng.random(50) < 0.7)
-    score = sample_values(confidence=10 * run.confidence, correct=run.correct)
-    comparison_figure({"$a_{x$": [run, run], "score": [score]}, tmp_path / "deep" / "figure.png")
-    assert (tmp_path / "deep" / "figure.png").stat().st_size > 10_000
-
-
 def drawn(monkeypatch):
     """The figures that are saved, instead of files."""
     figures = []
@@ -134,21 +125,20 @@ def kept_run(folder, method, seed, **settings):
     return folder / f"{method}-{seed}.json"
 
 
-def test_curves_of_different_settings_are_not_averaged(tmp_path, monkeypatch, command):
+@pytest.mark.parametrize(
+    ("method", "settings", "expected"),
+    [
+        ("baseline", [{"lr": 0.1}, {"lr": 0.01}], ["baseline", "baseline lr0.01"]),
+        ("baseline", [{}, {"flip": False}, {"flip": None}], ["baseline", "baseline flipoff"]),
+        ("ensemble-baseline", [{"members": ["a", "b", "c"]}], ["ensemble-baseline of 3"]),
+    ],
+)
+def test_curves_of_different_settings_are_not_averaged(method, settings, expected, tmp_path, monkeypatch, command):
     figures = drawn(monkeypatch)
-    runs = [kept_run(tmp_path, "baseline", seed, lr=lr) for seed, lr in enumerate((0.1, 0.01))]
-    command("report", "curves", *runs, "--out", tmp_path / "c.png")
-    labels = [line.get_label() for line in figures[0].axes[0].lines]
-    assert [label.partition(" (")[0] for label in labels] == ["baseline", "baseline lr0.01"]
-
-
-def test_older_results_are_not_averaged_with_another_augmentation(tmp_path, monkeypatch, command):
-    figures = drawn(monkeypatch)
-    settings = ({}, {"flip": False}, {"flip": None})
-    runs = [kept_run(tmp_path, "baseline", seed, **changed) for seed, changed in enumerate(settings)]
+    runs = [kept_run(tmp_path, method, seed, **changed) for seed, changed in enumerate(settings)]
     command("report", "curves", *runs, "--out", tmp_path / "c.png")
     labels = [text.get_text().partition(" (")[0] for text in figures[0].legends[0].get_texts()]
-    assert labels == ["baseline", "baseline flipoff", "calibrated"]
+    assert labels == [*expected, "calibrated"]
 
 
 @pytest.mark.parametrize("what", ["curves", "epochs"])
@@ -168,13 +158,6 @@ def test_a_method_has_one_colour_and_one_entry(what, tmp_path, monkeypatch, comm
             colours[name] for name in colours if name != "_"
         }
         assert figure._suptitle.get_text() == "cifar10, vgg16"
-
-
-def test_curves_of_ensembles_show_their_size(tmp_path, monkeypatch, command):
-    figures = drawn(monkeypatch)
-    run = kept_run(tmp_path, "ensemble-baseline", 0, members=["a", "b", "c"])
-    command("report", "curves", run, "--out", tmp_path / "c.png")
-    assert figures[0].axes[0].lines[0].get_label().startswith("ensemble-baseline of 3 (")
 
 
 def test_names_are_text_and_no_markup():
