@@ -353,10 +353,10 @@ def test_threshold_for_a_coverage(files, capsys, command):
         (["threshold", "FILE", "--risk", "5"], "expected --risk in (0, 1), but got 5; did you mean 0.05?"),
         (["threshold", "FILE", "--risk", "0.1", "--delta", "0"], "expected --delta in (0, 1), but got 0"),
         (["threshold", "FILE", "--risk", "0"], "expected --risk in (0, 1), but got 0"),
-        (["threshold", "FILE", "--coverage", "2"], "expected a coverage in (0, 1], but got 2.0"),
+        (["threshold", "FILE", "--coverage", "2"], "expected --coverage in (0, 1], but got 2"),
         (
             ["threshold", "FILE", "--coverage", "0.5", "--split", "1"],
-            "a share in (0, 1), but got 1.0",
+            "expected --split in (0, 1), but got 1",
         ),
         (
             ["evaluate", "FILE", "--report", "page.pdf"],
