@@ -84,6 +84,7 @@ MISTAKES = {
     "threshold val.csv --risk 0.5 --policy val.csv": "expected --policy to name a file ending in .json",
     "apply val.csv val.csv": "give a file that a command wrote with --policy",
     "train --out notes.txt": "is a file or inside one; choose another path",
+    "active query --pool nix": "expected --pool to be a folder of images or a file ending in .npz,",
     "train --config folder": "for --config, but folder does not exist or is not a file",
     # an empty value, a missing one, one too many, or two that exclude each other
     "evaluate val.csv --json=": "expected a path to write, but got an empty one",
