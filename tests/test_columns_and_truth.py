@@ -122,7 +122,7 @@ def test_lists_in_json_are_tables(tmp_path):
             '{"columns": ["label", "conf", "label"], "data": [[1, 0.5, 0]]}',
             "distinct columns, but got 'label' twice, as columns 1 and 3",
         ),
-        ("a.jsonl", '{"label": 1}\n{"label": \n', "cannot be parsed in line 2"),
+        ("a.jsonl", '{"label": 1}\n{"label": \n', "cannot be parsed in line 2: Expecting value at column 11$"),
         ("a.jsonl", '{"label": 1}\n[2]\n', "an object in each row, but got a list in row 1"),
         (
             "a.json",

@@ -318,10 +318,10 @@ def test_threshold_for_a_coverage(files, capsys, command):
     [
         (["threshold", "FILE", "--risk", "0.0001"], "can be certified with 2,000 predictions, but got 0.0001"),
         (["threshold", "FILE", "--risk", "0"], "expected --risk in (0, 1), but got 0"),
-        (["threshold", "FILE", "--coverage", "2"], "expected a coverage in (0, 1], but got 2.0"),
+        (["threshold", "FILE", "--coverage", "2"], "expected --coverage in (0, 1], but got 2"),
         (
             ["threshold", "FILE", "--coverage", "0.5", "--split", "1"],
-            "a share in (0, 1), but got 1.0",
+            "expected --split in (0, 1), but got 1",
         ),
         (
             ["evaluate", "FILE", "--resamples", "-1"],

@@ -60,6 +60,10 @@ MISTAKES = {
     "threshold val.csv --risk 5%": "did you mean 0.05?",
     "threshold val.csv --risk much": "expected a number for --risk, but got 'much'",
     "threshold val.csv --risk 0.1 --delta 1": "expected --delta in (0, 1), but got 1",
+    "threshold val.csv --coverage 80": "expected --coverage in (0, 1], but got 80; did you mean 0.8?",
+    "evaluate val.csv --coverage 80": "expected --coverage in (0, 1], but got 80; did you mean 0.8?",
+    "threshold val.csv --coverage 0.5 --split 20": "expected --split in (0, 1), but got 20; did you mean 0.2?",
+    "calibrate val.csv --split 20": "expected --split in (0, 1), but got 20; did you mean 0.2?",
     "select val.csv --fdr 10 --new val.csv --out o.csv": "did you mean 0.1?",
     "evaluate val.csv --resamples 5": "raise --resamples, or set it to 0",
     "evaluate val.csv --seed -1": "expected --seed to be at least 0, but got -1",
@@ -83,6 +87,7 @@ MISTAKES = {
     "threshold val.csv --risk 0.5 --policy val.csv": "expected --policy to name a file ending in .json",
     "apply val.csv val.csv": "give a file that a command wrote with --policy",
     "train --out notes.txt": "is a file or inside one; choose another path",
+    "active query --pool nix": "expected --pool to be a folder of images or a file ending in .npz,",
     "train --config folder": "for --config, but folder does not exist or is not a file",
     # an empty value, a missing one, one too many, or two that exclude each other
     "evaluate val.csv --json=": "expected a path to write, but got an empty one",

@@ -18,7 +18,7 @@ from confrank.active.strategies import Rows
 from confrank.active.text_pool import TextPool, read_text_pool
 from confrank.config import TEXT_LENGTH, VOCABULARY_SIZE
 from confrank.data.pictures import picture_files
-from confrank.errors import InputError, about, named
+from confrank.errors import InputError, ParameterError, about, named
 from confrank.files import check_npz
 from confrank.predictions import Array
 from confrank.predictions.arrays import tensor
@@ -69,7 +69,8 @@ def open_pool(
     elif not path.is_file() or suffix not in (*READERS, *TEXT_SUFFIXES):
         state = "" if path.exists() else ", which does not exist"
         known = ", ".join(dict.fromkeys((*READERS, *TEXT_SUFFIXES)))
-        raise ValueError(f"expected a folder of pictures or a file ending in {known} as pool, but got {path}{state}")
+        wanted = f"to be a folder of images or a file ending in {known}, but got {path}{state}"
+        raise ParameterError("pool", wanted)
     elif _holds_texts(path, prefer_texts):
         if image_size is not None:
             raise InputError(

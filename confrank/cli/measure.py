@@ -15,16 +15,17 @@ from confrank.cli.options import (
     Column,
     Columns,
     Count,
+    Coverage,
     Folds,
     InFile,
     Natural,
     OutFolder,
     Output,
     Page,
-    Part,
     Picture,
     Reading,
     Root,
+    Share,
     Source,
     Whole,
     command,
@@ -101,7 +102,7 @@ def evaluate(
     seed: Natural = 0,
     by: Annotated[Columns | None, WEIGHTS] = None,
     cluster: Annotated[Column | None, WEIGHTS] = None,
-    coverage: Annotated[Part, WEIGHTS] = 0.8,
+    coverage: Annotated[Coverage, WEIGHTS] = 0.8,
     sample_weight: Annotated[Column | None, WEIGHTS] = None,
     report: Annotated[Page | None, OUTPUT] = None,
     output: Output = Output(),  # noqa: B008
@@ -141,8 +142,6 @@ def evaluate(
     keep_inputs([*files, *map(predictions_path, files), reading.truth, policy], figure, report, output.json, *charts)
     shown = _policy_for_page(policy, report, files)
     keep_out_of_data(files, figure, folder)
-    if not 0 < coverage <= 1:
-        raise ValueError(f"expected --coverage in (0, 1], but got {coverage:g}")
     group, weight = reading.column(None, "group"), reading.column(sample_weight, "sample_weight")
     cluster = reading.column(cluster, "cluster")
     columns = by or ([] if group is None else [group])
@@ -303,7 +302,7 @@ def calibrate(
     *,
     method: Literal["temperature", "isotonic"] = "temperature",
     folds: Folds | None = None,
-    split: Part | None = None,
+    split: Share | None = None,
     seed: Natural = 0,
     out: Annotated[Calibrated | None, OUTPUT] = None,
     output: DesignTarget = DesignTarget(),  # noqa: B008

@@ -102,9 +102,13 @@ def at_least(minimum: int) -> Callable[[Any, Any], None]:
 
 
 def _check_share(kind: Any, value: Any) -> None:
-    if value is not None and not 0 < value < 1:
+    _check_coverage(kind, value, "(0, 1)")
+
+
+def _check_coverage(kind: Any, value: Any, limits: str = "(0, 1]") -> None:
+    if value is not None and not (0 < value < 1 or (value == 1 and limits.endswith("]"))):
         hint = f"; did you mean {value / 100:g}?" if 1 < value < 100 else ""
-        raise ValueError(f"in (0, 1), but got {value:g}{hint}")
+        raise ValueError(f"in {limits}, but got {value:g}{hint}")
 
 
 def _path_ending_in(*suffixes: str, stream: bool = False) -> Callable[[Any, Sequence[Token]], Path]:
@@ -183,6 +187,7 @@ Number = Annotated[float, Parameter(converter=_number, metavar="X")]
 Minutes = Annotated[float, Parameter(converter=_number, validator=at_least(0), metavar="X")]
 Share = Annotated[float, Parameter(converter=_number, validator=_check_share, metavar="SHARE")]
 Part = Annotated[float, Parameter(converter=_number, metavar="SHARE")]  # which the library checks
+Coverage = Annotated[float, Parameter(converter=_number, validator=_check_coverage, metavar="SHARE")]
 Name = Annotated[str, Parameter(metavar="NAME")]
 Names = Annotated[list[str], Parameter(converter=_listed, n_tokens=1, metavar="NAME,...")]
 ManyNames = Annotated[list[str], Parameter(converter=_listed, consume_multiple=1, metavar="NAME")]

@@ -53,7 +53,8 @@ def _lines(text: str) -> list[Any]:
             try:
                 rows.append(json.loads(line, object_pairs_hook=distinct_names))
             except json.JSONDecodeError as error:
-                raise ValueError(f"expected JSON, but it cannot be parsed in line {number}: {error}") from None
+                why = f"{error.msg} at column {error.colno}"
+                raise ValueError(f"expected JSON, but it cannot be parsed in line {number}: {why}") from None
     return rows
 
 
