@@ -801,3 +801,13 @@ def test_a_folder_of_runs_points_to_one(tmp_path):
     (tmp_path / "runs" / "first" / "config.yaml").write_text("epochs: 1")
     with pytest.raises(ValueError, match="but it is a folder; give a run folder in it, such as .*first$"):
         read(tmp_path / "runs")
+
+
+@pytest.mark.parametrize("name", ["label", "class_names"])
+def test_characters_that_are_none_are_an_error(tmp_path, name):
+    """A damaged npz may hold them; Python fails as soon as it looks into such a text."""
+    damaged = np.array([97, 0x110000, 98], dtype=np.uint32).view("<U1")
+    arrays = {"label": np.arange(3), "probabilities": np.eye(3)} | {name: damaged}
+    np.savez(tmp_path / "a.npz", **arrays)
+    with pytest.raises(ValueError, match=f"expected text in {name}, but got characters that are none; save the file"):
+        read(tmp_path / "a.npz")

@@ -3,6 +3,7 @@
 import json
 import math
 import pickle
+import sys
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -151,7 +152,7 @@ def _table(shapes: Shapes, load: Load, metadata: dict[str, str]) -> Table:
         values = load([given])[given]
         if values.ndim != 1 or values.dtype.kind not in "USiu":
             raise ValueError(f"expected class_names to be a list of strings, but got {values.dtype} {values.shape}")
-        class_names = [str(name) for name in values.astype(str).tolist()]
+        class_names = [str(name) for name in _texts(given, values)]
     elif "class_names" in metadata:
         class_names = _stored_names(metadata["class_names"])
     return Table(names, loaded, lists, frozenset(names), typed=True, class_names=class_names, metadata=metadata)
@@ -163,12 +164,22 @@ def _column(name: str, values: Array) -> Column:
         return np.ascontiguousarray(values).view(f"S{values.shape[1]}")[:, 0]
     values = _single(values)
     if values.dtype.kind in "US" and values.ndim == 1 and not (key_of(name) and values.dtype.kind == "S"):
-        return words_of(values.astype(str).tolist())
+        return words_of(_texts(name, values))
     if values.ndim not in (1, 2) or values.dtype.kind not in ("fiubS" if key_of(name) else "fiub"):
         if key_of(name):
             return np.empty((values.shape[0] if values.ndim else 0, 0))
         raise ValueError(f"expected {name} to be an array of numbers, but got shape {values.shape} of {values.dtype}")
     return values
+
+
+def _texts(name: str, values: Array) -> list[str]:
+    """The texts of an array [n]. numpy lets characters pass that are none, on which Python fails later."""
+    if values.dtype.kind == "U" and values.size and values.itemsize:
+        codes = np.ascontiguousarray(values.astype(values.dtype.newbyteorder("="))).view(np.uint32)
+        if codes.max() > sys.maxunicode:
+            raise InputError(f"expected text in {name}, but got characters that are none", "save the file again")
+    texts: list[str] = values.astype(str).tolist()
+    return texts
 
 
 def _single(values: Array) -> Array:
